@@ -23,7 +23,7 @@ from ledgermq.history import HistoryError, Operation, parse_operation
 from node.errors import UsageError
 
 _LINEAR_MAX = 5000
-"""Longer histories are not searched for linearizable orders."""
+"""Most operations of a history that is searched for a linearizable order."""
 
 
 def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -73,7 +73,7 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 
 
 def _check(arguments: argparse.Namespace) -> int:
-    """Exit 0 when every promise was kept, 1 when one was broken.
+    """Judge a history; return 0 if every promise was kept, 1 if one was broken.
 
     Raises:
         UsageError: the file cannot be read, or is no history of one drill.
@@ -115,7 +115,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _scheduled(arguments: argparse.Namespace) -> int:
-    """Raises UsageError if the schedule is none, or has a drill that the mode does not allow."""
+    """Run the drills of a schedule. Raises UsageError: it is no schedule, or the mode does not allow a drill."""
     from chaos.drills.run import Order
     from chaos.drills.schedule import ScheduleError, parse
     from cli.suite import pairs_of
@@ -150,7 +150,7 @@ def _campaign(arguments: argparse.Namespace) -> int:
     from cli.suite import pairs_of
 
     fabric = attached(arguments)
-    # brokers of others may lack settings that a workload needs
+    # foreign brokers may lack settings that a workload needs
     if arguments.workload is None and fabric is None and arguments.client == "python":
         arguments.workload = drawn(arguments.seed).name
     drills = [CATALOGUE[name] for name, _ in pairs_of(arguments.drills.split(","), [arguments.mode], arguments.fabric)]
@@ -181,7 +181,7 @@ def _suite(arguments: argparse.Namespace) -> int:
 
 
 def _simulate(arguments: argparse.Namespace) -> int:
-    """Exit 0 when every seed is clean, else 1; the failing seed and what repeats or shrinks it are printed."""
+    """Run simulations; return 0 if every seed is clean, else 1, and print how to repeat or shrink the failing seed."""
     from chaos.sim.__main__ import main
 
     words = ["--stack"] if arguments.stack else []

@@ -14,7 +14,7 @@ from node.errors import CommandError
 async def compose_cluster(mode: str) -> AsyncIterator[DescribedFabric]:
     """Build and start the containers of a mode; they and their volumes are removed at the end of the block.
 
-    From now on SIGTERM acts as Ctrl-C, so that the caller's cleaning up is done. A second signal does not end that.
+    From now on SIGTERM acts as Ctrl-C, so that the caller cleans up. A second signal does not interrupt that.
 
     Raises:
         CommandError: there is no engine, or the cluster did not start; the text says why.
@@ -34,7 +34,7 @@ async def compose_cluster(mode: str) -> AsyncIterator[DescribedFabric]:
 
 
 async def _start(cluster: ComposeCluster) -> None:
-    """Start it in a thread; when this is cancelled, the start ends and removes what it made before."""
+    """Start it in a thread; if this is cancelled, the start ends and removes what it has created."""
     starting = asyncio.ensure_future(asyncio.to_thread(cluster.up))
     try:
         await asyncio.shield(starting)

@@ -1,8 +1,8 @@
-"""A running cluster that a JSON object describes: its nameservers, its brokers, and one command for each verb.
+"""A running cluster described by a JSON object: its nameservers, its brokers, and a command for each verb.
 
     {"namesrv": "host:port[;host:port]",
-     "fabric": "compose",                             what it is made of; processes where nothing is said
-     "mode": "raft",                                  how brokers replicate; raft where nothing is said
+     "fabric": "compose",                             what it runs on; default: processes
+     "mode": "raft",                                  how brokers replicate; default: raft
      "nodes": [{"name", "address"}, ...],             one with a "kind" that is not "broker" is left out; with a
                                                       "target", which is what LedgerMQ's leader calls the node,
                                                       `transfer` needs no command
@@ -42,10 +42,10 @@ _STATES[Verb.UNPLUG] = "unplugged"
 
 
 class DescribedFabric:
-    """`chaos.fabric.contract.Fabric` over the commands of a description.
+    """The `Fabric` that uses the commands of a description.
 
-    The proof of a fault is that the node does not answer requests any more, and of its repair that it does. What was
-    down before is not known to be.
+    A fault is proven when the node does not answer requests any more, its repair when it does. Nodes that were down
+    before are not known.
 
     Raises:
         KeyError, ValueError, TypeError: the description is wrong.
@@ -74,7 +74,7 @@ class DescribedFabric:
         if verb not in self._commands:
             raise CommandError(f"the description of this cluster has no command for {verb}")
         if verb in _STATES:
-            self._states[words[0]] = _STATES[verb]  # also a command that fails may have had its effect
+            self._states[words[0]] = _STATES[verb]  # a failed command may have had its effect, too
         told = await _run(f"{self._commands[verb]} {shlex.join(words)}")
         if verb is Verb.TRANSFER:
             return await _effect(f"{words[0]} is master in the routes", functools.partial(self._leads, words[0]))
@@ -107,7 +107,7 @@ class DescribedFabric:
         for verb, words in undoing:
             try:
                 await self.act(verb, *words)
-            except CommandError as error:  # the others are undone all the same
+            except CommandError as error:  # undo the others as well
                 failures.append(str(error))
         if failures:
             raise CommandError(f"not everything is undone: {'; '.join(failures)}")
@@ -134,7 +134,7 @@ class DescribedFabric:
         return self._addresses[name] in (await self._table()).masters()
 
     async def _answers(self, name: str) -> bool:
-        """Whether a node answers a request; a code that it does not serve is answered, too."""
+        """Return whether a node answers a request; a refusal is an answer, too."""
         address = self._addresses.get(name, self.namesrv.split(";")[0])
         try:
             await self._client.request(address, Command(RequestCode.GET_BROKER_RUNTIME_INFO), _ANSWER_LIMIT_S)
@@ -195,7 +195,7 @@ async def _run(command: str, *, may_fail: bool = False) -> str:
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
-        start_new_session=True,  # Ctrl-C is for the drill, which then undoes what it did
+        start_new_session=True,  # Ctrl-C must only reach the drill, which undoes its faults
     )
     try:
         out, errors = await asyncio.wait_for(process.communicate(), _COMMAND_LIMIT_S)

@@ -1,8 +1,8 @@
 """SHA-256 of each node's log up to its confirm offset, to compare the logs of all nodes.
 
-The nodes are asked for their confirm offset; the bytes are read from their folders, by code that shares nothing with
-the code that wrote them. The offsets move while clients write and while consumer offsets are stored in the log, so the
-functions wait until the nodes agree.
+The nodes give their confirm offsets; the bytes are read from their folders by code that shares nothing with the code
+that wrote them. The offsets move while clients write and while consumer offsets are stored in the log, so the functions
+wait until the nodes agree.
 """
 
 import time
@@ -61,7 +61,7 @@ def digest_brokers(rows: Sequence[Mapping[str, Any]]) -> list[NodeDigest]:
 
 
 def _compared(broker: str, nodes: Sequence[NodeLog]) -> list[NodeDigest]:
-    """Digests of the nodes of one broker name; where one differs from the first, with the first such byte."""
+    """Return the digests of the nodes of one broker name, each with the first byte that differs from the first node."""
     digests, (first, *_) = [digest for _, digest in digest_nodes(nodes)], nodes
     found = []
     for node, digest in zip(nodes, digests, strict=True):
@@ -76,9 +76,9 @@ def _compared(broker: str, nodes: Sequence[NodeLog]) -> list[NodeDigest]:
 
 
 def digest_nodes(nodes: Sequence[NodeLog]) -> list[tuple[str, LogDigest]]:
-    """Return one digest for each node, at a confirm offset that all have; after 30 s without one, each at its own.
+    """Return one digest for each node, at a confirm offset that all have; after 30 s, each at its own.
 
-    They begin where the log begins that begins last, since cleaning and new disks are no differences.
+    They begin at the highest begin of the logs, since cleaning and new disks do not count as differences.
     """
     deadline = time.monotonic() + _AGREE_LIMIT_S
     while True:

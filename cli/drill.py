@@ -33,17 +33,17 @@ RATE = 500.0
 _START_LIMIT_S = 120.0
 _UNDO_LIMIT_S = 20.0
 _STOP_LIMIT_S = 60.0
-_NODES_END_S = 0.2  # the kernel ends them with the process that started them
+_NODES_END_S = 0.2  # the kernel ends these processes with the one that started them
 MODES = [mode.value for mode in ClusterMode]
 _DEFAULT_MODE = ClusterMode.RAFT.value
 FABRICS = [_PROCESSES, _NAMESPACES, COMPOSE] = ["processes", "namespaces", "compose"]
 _COMPOSE_LIMIT_S = 900.0  # images may have to be built
 _QUIET_S = 2.0
-_SMALL_FILES = "mappedFileSizeCommitLog=16777216"  # each of up to twelve nodes side by side allocates two at once
+_SMALL_FILES = "mappedFileSizeCommitLog=16777216"  # each of up to twelve nodes allocates two files at once
 
 
 class _New(NamedTuple):
-    """A cluster to be started: by these options of `cluster up`, or, where they are None, of containers."""
+    """A cluster to start: with these options of `cluster up`, or, if they are None, of containers."""
 
     mode: str
     options: Sequence[str] | None
@@ -66,7 +66,7 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 
 
 def add_traffic_options(parser: argparse.ArgumentParser) -> None:
-    """Add what all runs of drills have in common."""
+    """Add the options that all runs of drills share."""
     parser.add_argument("--mode", choices=MODES, help=f"of a new cluster ({_DEFAULT_MODE})")
     parser.add_argument(
         "--fabric",
@@ -104,7 +104,7 @@ def add_traffic_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_quiet_option(parser: argparse.ArgumentParser) -> None:
-    """Add the length of the traffic around faults."""
+    """Add the option for the length of the traffic around faults."""
     parser.add_argument(
         "--quiet",
         type=positive,
@@ -115,7 +115,7 @@ def add_quiet_option(parser: argparse.ArgumentParser) -> None:
 
 
 def add_attach_option(parser: argparse.ArgumentParser) -> None:
-    """Add the choice of a cluster that runs."""
+    """Add the option for a running cluster."""
     parser.add_argument(
         "--attach",
         type=Path,
@@ -129,7 +129,7 @@ def attached(arguments: argparse.Namespace) -> "LocalFabric | DescribedFabric | 
     """Return the running cluster that the arguments name, if any, and set mode and fabric in them.
 
     Raises:
-        UsageError: it is not described well, or a mode or fabric was given, too; the Java client is not installed.
+        UsageError: its description is wrong, or a mode or fabric was given, too; the Java client is not installed.
         CommandError: it does not run.
     """
     if arguments.client == "java":
@@ -157,7 +157,7 @@ def attached(arguments: argparse.Namespace) -> "LocalFabric | DescribedFabric | 
 
 
 def where(arguments: argparse.Namespace) -> str:
-    """Return the options that name the cluster, for the command that repeats a run."""
+    """Return the options that name the cluster, for the command that repeats the run."""
     if arguments.attach is not None:
         return f"--attach {arguments.attach}"
     fabric = "" if arguments.fabric == _PROCESSES else f" --fabric {arguments.fabric}"
@@ -165,7 +165,7 @@ def where(arguments: argparse.Namespace) -> str:
 
 
 def pace(arguments: argparse.Namespace) -> str:
-    """Return the options of the traffic's pace, for the same command."""
+    """Return the options of the traffic, for the same command."""
     quiet = "" if arguments.quiet == _QUIET_S else f" --quiet {arguments.quiet:g}"
     workload = f" --workload {arguments.workload}" if arguments.workload else ""
     client = "" if arguments.client == "python" else f" --client {arguments.client}"
@@ -180,10 +180,10 @@ def run_order(
 ) -> int:
     """Carry out an order on a running cluster or a new one of the arguments' mode, and return the exit code.
 
-    `drills` are all that the order may have: a new cluster gets the equipment and settings of each.
+    `drills` are all drills that the order may draw: a new cluster gets the equipment and settings of each.
 
-    The table is printed; figures and report go to the files of the arguments. A cluster that did not start, or took no
-    traffic, and a run that hung prove nothing: the error is printed, and the exit code is that of UNKNOWN.
+    The table is printed; figures and report go to the files of the arguments. A cluster that did not start or accepted
+    no traffic, and a run that hung, prove nothing: the error is printed, and the exit code is that of UNKNOWN.
 
     Raises:
         UsageError: a file cannot be written; nothing was started.
@@ -211,7 +211,7 @@ def run_order(
 
 @contextlib.contextmanager
 def _writable(paths: Iterable[Path]) -> Iterator[None]:
-    """Make sure that these files can be written; those that were made for it and are empty at the end are removed.
+    """Check that these files can be written; created ones that are empty at the end are removed.
 
     Raises:
         UsageError: one cannot be written.
@@ -287,7 +287,7 @@ def _equipment(drills: Sequence[Drill], workload: Workload, arguments: argparse.
 def _run_watched(
     order: "Order", new: _New, fabric: "LocalFabric | DescribedFabric | None", display: "LiveDisplay"
 ) -> "DrillResult":
-    """Raises CommandError if a stage did not end within its limit, too."""
+    """Run an order under a watchdog. Raises CommandError: a stage exceeded its limit."""
     import uvloop
 
     from chaos.drills.watchdog import Watchdog
@@ -331,7 +331,7 @@ async def _run_on_new(
 async def _run_on(
     fabric: "LocalFabric | DescribedFabric", order: "Order", watchdog: "Watchdog", display: "LiveDisplay"
 ) -> "DrillResult":
-    """Ctrl-C undoes the fault before the cluster is left."""
+    """Run an order on a fabric; Ctrl-C undoes the fault before the cluster is left."""
     from chaos.drills.run import run_drills
 
     run = asyncio.ensure_future(run_drills(fabric, order, display, watchdog))
@@ -348,7 +348,7 @@ async def _run_on(
 
 
 def _display(order: "Order", *, is_watched: bool) -> "LiveDisplay":
-    """Raises UsageError if there is no terminal to watch."""
+    """Return the display of a run. Raises UsageError: there is no terminal for `--watch`."""
     from cli.live import LineDisplay, ScreenDisplay
 
     if not is_watched:
@@ -359,14 +359,14 @@ def _display(order: "Order", *, is_watched: bool) -> "LiveDisplay":
 
 
 def _leave(directory: Path, display: "LiveDisplay", hangs: str) -> None:
-    """End this process and the cluster at once with code 2, and remove the folder; says where each thread was."""
+    """End this process and the cluster at once with code 2, remove the folder, and print where each thread was."""
     try:
         for child in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(int(child), signal.SIGKILL)
         time.sleep(_NODES_END_S)
         shutil.rmtree(directory, ignore_errors=True)
-        display.close()  # the terminal shows again what it showed before, and keeps the error
+        display.close()  # restores the terminal; the error stays visible
         print(f"error: unknown: {hangs}", file=sys.stderr, flush=True)
         faulthandler.dump_traceback()
     finally:

@@ -1,4 +1,4 @@
-"""The fabric of processes on this machine: what `ledgermq cluster up` runs, broken over its control socket."""
+"""The fabric of processes on this machine: a running `ledgermq cluster up`, broken over its control socket."""
 
 import asyncio
 import contextlib
@@ -24,7 +24,7 @@ _STOP_LIMIT_S = 40.0
 
 
 class LocalFabric:
-    """`chaos.fabric.contract.Fabric` over a running `cluster up`, made on the main thread: see `enter`.
+    """The `Fabric` of a running `cluster up`; make it on the main thread, see `enter`.
 
     Args:
         directory: its folder.
@@ -55,7 +55,7 @@ class LocalFabric:
         return ClusterView(nodes, status["nameserver"]["name"], status.get("epoch"))
 
     async def mend(self) -> None:
-        """See `Fabric.mend`. A node that was down or paused when this fabric was made is left as it is."""
+        """See `Fabric.mend`. Nodes that were down or paused when this fabric was made stay as they are."""
         with contextlib.suppress(CommandError):  # the cluster has no links
             await self._ask(Verb.HEAL)
         with contextlib.suppress(CommandError):  # the cluster has ended
@@ -68,14 +68,14 @@ class LocalFabric:
         return await asyncio.to_thread(digest_brokers, (await self._ask("status"))["nodes"])
 
     async def aclose(self) -> None:
-        """Nothing is open between two verbs."""
+        """Do nothing: between two verbs nothing is open."""
 
     async def _ask(self, verb: str, *words: str, limit_s: float = _VERB_LIMIT_S) -> Answer:
         return await asyncio.to_thread(ask, self._directory, verb, *words, limit_s=limit_s)
 
 
 def enter(status: Answer) -> Answer:
-    """Move this thread, and those that it starts from now on, to where the nodes are; return the cluster's status.
+    """Move this thread, and threads it starts from now on, to the network of the nodes; return the cluster's status.
 
     Raises:
         CommandError: their network is one of its own, and this process may not enter it.
@@ -91,7 +91,7 @@ def _nodes_of(status: Answer) -> list[Answer]:
 
 
 def interrupt_on_sigterm() -> None:
-    """Let SIGTERM raise KeyboardInterrupt in the running loop, also where SIGINT is ignored, as in a background job."""
+    """Let SIGTERM raise KeyboardInterrupt in the running loop, even where SIGINT is ignored."""
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, _interrupt)
 
 
@@ -105,15 +105,15 @@ def _interrupt() -> None:
 async def local_cluster(directory: Path, *shape: str) -> AsyncIterator[LocalFabric]:
     """Run `ledgermq cluster up` as a child in `directory`; it is stopped in order at the end of the block.
 
-    `shape` is what `cluster up` is told of the mode and the nodes. From now on SIGTERM acts as Ctrl-C, so that
-    the caller's cleaning up is done.
+    `shape` has the options of `cluster up` for mode and nodes. From now on SIGTERM acts as Ctrl-C, so that the caller
+    cleans up.
 
     Raises:
         CommandError: it did not start; the text says why.
     """
     interrupt_on_sigterm()
     words = ["cluster", "up", *shape, "--dir", str(directory), "--json"]
-    with tempfile.TemporaryFile() as errors:  # a pipe that nobody reads would stop it when it is full
+    with tempfile.TemporaryFile() as errors:  # a full pipe would block it
         up = await asyncio.create_subprocess_exec(
             *our_argv(*words),
             stdin=asyncio.subprocess.DEVNULL,
@@ -148,5 +148,5 @@ async def _stop(up: asyncio.subprocess.Process) -> None:
     try:
         await asyncio.wait_for(up.communicate(), _STOP_LIMIT_S)
     except TimeoutError:
-        up.kill()  # its children end with it
+        up.kill()  # its children end with this process
         await up.wait()

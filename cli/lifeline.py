@@ -1,7 +1,7 @@
 """Ends this process when its parent ends, for whatever reason.
 
-The kernel sends SIGKILL when the parent ends (`prctl(2)`, PR_SET_PDEATHSIG). It must be SIGKILL, since a process that
-is stopped by SIGSTOP handles no other signal. A parent that stops in order stops its children before.
+The kernel sends SIGKILL when the parent ends (`prctl(2)`, PR_SET_PDEATHSIG). It must be SIGKILL, since a process
+stopped by SIGSTOP handles no other signal. A parent that ends in order has stopped its children before.
 """
 
 import ctypes
@@ -14,7 +14,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def die_with_parent(parent_pid: int) -> None:
-    """Have the kernel kill this process when the one with `parent_pid` ends.
+    """Let the kernel kill this process when the process with `parent_pid` ends.
 
     Raises:
         CommandError: that process has already ended, or the kernel refuses.

@@ -1,4 +1,4 @@
-"""What is shown on standard error while the demo or a drill runs: lines, or with `--watch` the full screen."""
+"""What is shown on standard error while the demo or a drill runs: lines, or with `--watch` the whole screen."""
 
 import shutil
 import time
@@ -16,7 +16,7 @@ _BAR_WIDTH = 20
 _STREAM_INTERVAL_S, _STREAM_BAR_WIDTH = 2.0, 24
 _HISTORY = 240
 _BLOCKS: Final = " ▁▂▃▄▅▆▇█"
-_ENTER, _LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"  # the terminal's second screen, without a cursor
+_ENTER, _LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"  # the terminal's alternate screen, without a cursor
 
 
 class LiveDisplay(Display, Protocol):
@@ -27,7 +27,7 @@ class LiveDisplay(Display, Protocol):
 
 
 class EventLines:
-    """Events, each on a line of its own; on a terminal a line below them shows the present state.
+    """Events, each on a line; on a terminal another line below them shows the present state.
 
     Args:
         stream: the output.
@@ -48,12 +48,12 @@ class EventLines:
         try:
             self._stream.write(text)
             self._stream.flush()
-        except BrokenPipeError:  # nobody looks any more; the run and its verdict go on
+        except BrokenPipeError:  # nobody reads any more; the run and its verdict continue
             drop(self._stream)
 
 
 class StreamDisplay(EventLines):
-    """How far the stream of the demo is.
+    """The progress of the demo's stream.
 
     Args:
         total: number of messages.
@@ -80,7 +80,7 @@ class LineDisplay(EventLines):
     """The figures of the last second; with a progress bar on a terminal.
 
     Args:
-        expected_s: how long the run takes, as far as that is known.
+        expected_s: expected length of the run in seconds, if known.
     """
 
     def __init__(self, stream: TextIO, expected_s: float) -> None:
@@ -100,19 +100,19 @@ class LineDisplay(EventLines):
         bar = progress_bar((now_s - self._began_s) / self._expected_s, _BAR_WIDTH // 2)
         width = shutil.get_terminal_size().columns - 1
         line = f"{bar} {text}" if len(bar) + 1 + len(text) <= width else " ".join(text.split())
-        self._write(f"\r{line[:width]}\x1b[K")  # a line that wraps could not be redrawn
+        self._write(f"\r{line[:width]}\x1b[K")  # a wrapped line cannot be redrawn
 
     def close(self) -> None:
-        """Nothing is to be undone."""
+        """Do nothing."""
 
 
 class ScreenDisplay:
-    """The whole terminal, drawn anew twice a second.
+    """The whole terminal, redrawn twice a second.
 
     Args:
         stream: a terminal.
         title: of the run.
-        expected_s: how long it takes, as far as that is known.
+        expected_s: expected length in seconds, if known.
     """
 
     def __init__(self, stream: TextIO, title: str, expected_s: float) -> None:
@@ -138,7 +138,7 @@ class ScreenDisplay:
         bar = progress_bar(elapsed_s / self._expected_s, _BAR_WIDTH)
         head = [f"{self._title}   {bar} {elapsed_s:.0f} s", "", _figures(record, view, now_s), ""]
         lines = [*head, *_node_rows(view), "", f"ok/s  {sparkline(self._rates, width - 6)}", "", *self._events]
-        if len(lines) > height - 1:  # of the events the last ones
+        if len(lines) > height - 1:  # the last events
             fixed = len(lines) - len(self._events)
             lines = lines[:fixed] + list(self._events)[fixed - height + 1 :]
         text = "\r\n".join(f"{line[:width]}\x1b[K" for line in lines[: height - 1])
@@ -146,7 +146,7 @@ class ScreenDisplay:
         self._stream.flush()
 
     def close(self) -> None:
-        """Show again what the terminal showed before, and the events below it."""
+        """Restore the terminal's content, and print the events below it."""
         if self._is_open:
             self._is_open = False
             self._stream.write(_LEAVE + "".join(f"{event}\n" for event in tuple(self._events)))
@@ -154,13 +154,13 @@ class ScreenDisplay:
 
 
 def progress_bar(share: float, width: int) -> str:
-    """Return a bar of so many characters, filled to a share of 0 to 1; what is above counts as 1."""
+    """Return a bar of `width` characters, filled to a share from 0 to 1; larger shares count as 1."""
     done = round(width * min(max(share, 0.0), 1.0))
     return f"[{'#' * done}{'.' * (width - done)}]"
 
 
 def sparkline(values: Sequence[int] | deque[int], width: int) -> str:
-    """Return the last `width` values as blocks, the highest one full."""
+    """Return the last `width` values as blocks; the highest value has a full block."""
     last = list(values)[-max(width, 1) :]
     highest = max(last, default=0) or 1
     return "".join(_BLOCKS[-(-value * (len(_BLOCKS) - 1) // highest)] for value in last)

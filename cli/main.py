@@ -1,6 +1,6 @@
 """`ledgermq`: parses a command and runs it. Every error reaches the user as one line and an exit code.
 
-Only the command that is asked for is imported, and its modules when it runs: each node of a cluster starts so.
+Only the requested command is imported, and its modules only when it runs, since each node of a cluster starts this way.
 """
 
 import argparse
@@ -38,7 +38,7 @@ _EXAMPLES = """examples:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Run one command and return the exit code. Raises only for bugs."""
+    """Run one command and return the exit code. It raises only because of bugs."""
     words = sys.argv[1:] if words is None else words
     arguments = build_parser(_command_in(words)).parse_args(words)
     try:
@@ -47,7 +47,7 @@ def main(words: Sequence[str] | None = None) -> int:
         code: int = arguments.run(arguments)
         try:
             sys.stdout.flush()
-        except BrokenPipeError:  # the command has done its work, though nobody reads the rest of what it says
+        except BrokenPipeError:  # the command is done, though nobody reads the rest of its output
             drop(sys.stdout)
         return code
     except CommandError as error:
@@ -69,10 +69,10 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser that names the nearest of its options for one that it does not know; so do those of its commands."""
+    """A parser whose errors name the nearest known option; so do the parsers of its commands."""
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parse what this parser knows, and leave to those of its commands what follows them."""
+        """Parse the known arguments, and leave those after a command to that command's parser."""
         known = [option for option in self._option_string_actions if option.startswith("--")]
         for word in sys.argv[1:] if args is None else args:
             if word == "--" or (self._subparsers is not None and not word.startswith("-")):
@@ -86,7 +86,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 class _PrintVersion(argparse.Action):
-    """Prints the version and exits; looked up only then, since each node's start would pay for it."""
+    """Prints the version and exits; it is looked up only then, to keep the starts of nodes fast."""
 
     def __init__(self, option_strings: Sequence[str], dest: str, **_: Any) -> None:
         super().__init__(option_strings, dest, nargs=0, help="show the version and exit")

@@ -125,14 +125,14 @@ def _add_archive_words(words: "_SubParsersAction[argparse.ArgumentParser]") -> N
 
 
 def _check_stores(*paths: str) -> "list[StoreDirectory]":
-    """Raise NotAStoreError unless each is a store directory."""
+    """Raise NotAStoreError unless each path is a store directory."""
     from ledgermq.spark.log_files import open_store
 
     return [open_store(path) for path in paths]
 
 
 def _check_present(*paths: str) -> None:
-    """Raise OptionError unless each is there and may be read."""
+    """Raise OptionError unless each path exists and may be read."""
     from ledgermq.spark.log_files import local_path
 
     for path in map(local_path, paths):
@@ -141,7 +141,7 @@ def _check_present(*paths: str) -> None:
 
 
 def _check_archive(path: str) -> None:
-    """Raise OptionError unless something is archived there."""
+    """Raise OptionError unless the folder has a manifest."""
     from ledgermq.archive import archived_starts
     from ledgermq.spark.log_files import local_path
 
@@ -164,14 +164,14 @@ def _check_cluster(namesrv: str, topics: str) -> None:
 
 
 def _check_read_by_spark(*paths: str) -> None:
-    """Raise OptionError unless each is there and may be read; URIs and patterns are left to Spark."""
+    """Raise OptionError unless each path exists and may be read; URIs and patterns are left to Spark."""
     from ledgermq.spark.log_files import is_uri
 
     _check_present(*(path for path in paths if not is_uri(path) and (Path(path).exists() or not _PATTERN & {*path})))
 
 
 def _check_folders(*paths: str) -> None:
-    """Raise OptionError unless each is a directory, or could be made one."""
+    """Raise OptionError unless each path is a directory or can become one."""
     from ledgermq.spark.log_files import local_path
 
     for path in map(local_path, paths):
@@ -181,7 +181,7 @@ def _check_folders(*paths: str) -> None:
 
 
 def _check_files(*paths: Path | None) -> None:
-    """Raise OptionError unless each that is given could be written as a file."""
+    """Raise OptionError unless each given path can be written as a file."""
     for path in (path for path in paths if path is not None):
         _refuse(path.is_dir(), f"{path} is a directory")
         _refuse(not path.parent.is_dir(), f"{path.parent} is not a directory")
@@ -291,7 +291,7 @@ def _stats(arguments: argparse.Namespace) -> int:
 
 
 def _lag(arguments: argparse.Namespace, spark: Any, state: str) -> None:
-    """Print how far groups are behind at this moment, and write the history of it."""
+    """Print how far groups are behind now, and write the history of the lag."""
     from pyspark.sql import functions
 
     from ledgermq.spark.statistics import lag
@@ -316,7 +316,7 @@ def _write_rows(path: Path | None, rows: Any) -> None:
 
 
 def _draw(path: Path | None, title: str, found: Any, by: str) -> None:
-    """Draw the third column of rows by minute, a line for each value of the column `by`, if a file is given."""
+    """Draw the third column of rows by minute, one line for each value of column `by`, if a file is given."""
     from ledgermq.spark.chart import line_chart
 
     if path is None:
@@ -455,7 +455,7 @@ def _verify(arguments: argparse.Namespace) -> int:
 
 @contextmanager
 def _progress(spark: Any) -> Iterator[None]:
-    """Tell on standard error how many tasks of the running stages are done, every two seconds while that changes."""
+    """Print to standard error how many tasks of the running stages are done, every two seconds while that changes."""
     from py4j.protocol import Py4JError
 
     ended, tracker = threading.Event(), spark.sparkContext.statusTracker()
@@ -483,10 +483,10 @@ def _progress(spark: Any) -> Iterator[None]:
 
 
 def _run(job: Callable[[Any], int], check: Callable[[], None]) -> int:
-    """Run a job in a session of its own, if `check` accepts its paths; the start of Spark is told apart.
+    """Run a job in a session of its own, after `check` has accepted its paths.
 
     Raises:
-        PipelineCommandError: what the check, the job, or the start of Spark refused.
+        PipelineCommandError: the check, the job, or the start of Spark failed.
     """
     from ledgermq.spark.errors import PipelineError
     from ledgermq.spark.session import check_tools, make_session
@@ -500,7 +500,7 @@ def _run(job: Callable[[Any], int], check: Callable[[], None]) -> int:
     from pyspark.errors import PySparkException
 
     began = time.monotonic()
-    spark = make_session("ledgermq pipeline", {"spark.log.level": "FATAL"})  # what fails is told in one line
+    spark = make_session("ledgermq pipeline", {"spark.log.level": "FATAL"})  # every failure becomes one line
     print(f"Spark {spark.version} started in {time.monotonic() - began:.1f} s", file=sys.stderr)
     began = time.monotonic()
     try:
@@ -528,7 +528,7 @@ def _run(job: Callable[[Any], int], check: Callable[[], None]) -> int:
 
 
 def _answers(spark: Any) -> bool:
-    """Return whether the JVM does."""
+    """Return whether Spark's JVM answers."""
     from py4j.protocol import Py4JError
 
     try:
@@ -538,7 +538,7 @@ def _answers(spark: Any) -> bool:
 
 
 def _text_of(error: Any) -> str:
-    """Return what an exception of the JVM says, and behind it what has caused it."""
+    """Return the text of an exception of the JVM, followed by its cause."""
     texts = [str(error.getMessage() or error.toString())]
     while (error := error.getCause()) is not None:
         texts[1:] = [str(error.getMessage() or error.toString())]
@@ -546,12 +546,12 @@ def _text_of(error: Any) -> str:
 
 
 def _is_of_python(text: str) -> bool:
-    """Return whether an error in a worker of Spark is none that our code raised."""
+    """Return whether an error in a Python worker of Spark was not raised by our code."""
     return "Traceback" in text and "ledgermq.spark.errors." not in text
 
 
 def _own_error(text: str) -> tuple[str, int]:
-    """Return the text of the error that our code raised in a worker of Spark, without traceback, and its exit code."""
+    """Return the text of an error that our code raised in a worker of Spark, without traceback, and its exit code."""
     from ledgermq.spark import errors
 
     for line in reversed(text.splitlines()):

@@ -1,8 +1,8 @@
-"""`ledgermq chaos suite`: the drills of the catalogue in the modes that allow them, and one table of what each cost.
+"""`ledgermq chaos suite`: the drills of the catalogue in the modes that allow them, and one table of their costs.
 
-Each round is `ledgermq drill NAME --mode MODE` on a cluster of its own; as many as the user says run side by side.
-Where nobody takes over (modes sync, async and standalone), the time without acknowledgements has the seconds after
-which a killed master is started again.
+Each round is `ledgermq drill NAME --mode MODE` on a cluster of its own; as many as the user wants run at the same time.
+In modes without failover (sync, async and standalone), the time without acknowledgements includes the seconds until a
+killed master is started again.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ _COLUMNS = (
     "RTO consumers",
 )  # fmt: skip
 _ROUND_LIMIT_S = 900.0
-_END_LIMIT_S = 150.0  # a drill ends itself before, whatever hangs
+_END_LIMIT_S = 150.0  # a drill ends itself earlier, whatever hangs
 
 Figures = Mapping[str, Any]
 Round = tuple[str, str]
@@ -52,7 +52,7 @@ class Suite:
 
 
 def pairs_of(drills: Sequence[str], modes: Sequence[str], fabric: str = "processes") -> list[Round]:
-    """Return each drill with each of the modes that allow it on a fabric, as `Drill.modes_on`.
+    """Return each drill with each mode that allows it on the fabric.
 
     Raises:
         UsageError: there is no such drill, or nothing is left.
@@ -67,7 +67,7 @@ def pairs_of(drills: Sequence[str], modes: Sequence[str], fabric: str = "process
 
 
 def run(suite: Suite) -> int:
-    """Run all rounds, print the table, and return the exit code: of the worst verdict, 1 before 2 before 0.
+    """Run all rounds, print the table, return the exit code: 1 if any drill failed, else 2 if any is unknown, else 0.
 
     Raises:
         OSError: the folder for reports cannot be made.
@@ -100,7 +100,7 @@ def _times(values: Sequence[float]) -> str:
 
 
 async def _run_all(suite: Suite) -> dict[Round, list[Figures | None]]:
-    """Run all rounds. After Ctrl-C or SIGTERM the drills that run are ended in order, and further signals ignored."""
+    """Run all rounds. After Ctrl-C or SIGTERM the running drills are ended in order, and further signals ignored."""
     interrupt_on_sigterm()
     results: dict[Round, list[Figures | None]] = {pair: [] for pair in suite.pairs}
     total = suite.rounds * len(suite.pairs)
@@ -124,7 +124,7 @@ async def _run_all(suite: Suite) -> dict[Round, list[Figures | None]]:
     finally:
         with undisturbed():
             for one in rounds:
-                if not one.cancelling():  # a second time would cancel the end of its drill
+                if not one.cancelling():  # a second cancellation would interrupt the orderly end of its drill
                     one.cancel()
             await asyncio.wait(rounds)
     for one in rounds:
@@ -133,7 +133,7 @@ async def _run_all(suite: Suite) -> dict[Round, list[Figures | None]]:
 
 
 async def _drill(suite: Suite, pair: Round, path: Path) -> Figures | None:
-    """Run one round; print the drill's output unless it passed. None: it gave no figures."""
+    """Run one round, and print the drill's output unless it passed; return None if it gave no figures."""
     name, mode = pair
     json_path = path.with_suffix(".json")
     json_path.unlink(missing_ok=True)
@@ -141,7 +141,7 @@ async def _drill(suite: Suite, pair: Round, path: Path) -> Figures | None:
     words += ["--rate", f"{suite.rate:g}", "--quiet", f"{suite.quiet_s:g}"]
     words += ["--json", str(json_path), "--report", str(path.with_suffix(".html"))]
     with (
-        tempfile.TemporaryDirectory(prefix="ledgermq-suite-") as scratch,  # a killed drill's folder goes with it
+        tempfile.TemporaryDirectory(prefix="ledgermq-suite-") as scratch,  # removes a killed drill's folder, too
         tempfile.TemporaryFile() as output,
     ):
         code = await _ended(words, output, os.environ | {"TMPDIR": scratch})
@@ -161,9 +161,9 @@ async def _drill(suite: Suite, pair: Round, path: Path) -> Figures | None:
 
 
 async def _ended(words: Sequence[str], output: IO[bytes], environment: Mapping[str, str]) -> int | None:
-    """Return the exit code of a drill. If it takes too long (None) or this is cancelled, it is ended first, in order.
+    """Return the exit code of a drill, None if it took too long; it is ended in order then, or if this is cancelled.
 
-    It has a session of its own, so that a Ctrl-C in the terminal reaches it only once, by us.
+    The drill has a session of its own, so that Ctrl-C in the terminal reaches it only once, through this process.
     """
     start = asyncio.create_subprocess_exec(
         *words,
@@ -182,9 +182,9 @@ async def _ended(words: Sequence[str], output: IO[bytes], environment: Mapping[s
     finally:
         drill = await started
         if drill.returncode is None:
-            drill.terminate()  # as Ctrl-C: it undoes its fault and removes its cluster
+            drill.terminate()  # like Ctrl-C: the drill undoes its fault and removes its cluster
             try:
                 await asyncio.wait_for(drill.wait(), _END_LIMIT_S)
             except TimeoutError:
-                drill.kill()  # what it started ends with it
+                drill.kill()  # its processes end with it
                 await drill.wait()

@@ -4,7 +4,7 @@
     raw_file    reading without mapping, locking or writing              decoded    a record as JSON
     scan        one log file: its records as columns, its bad places  <- entries (DLedger) and records (classic)
     queue_check, index_check, unit_check, small_check                    derived files, compared with the log
-    check       all of it, one process a file                            repair, mending, rebuild_*  the other way round
+    check       compares all files, one process a file                    repair      rebuilds them from the log
 
-Commands that read open files for reading only, take no lock, and work beside a running broker, RocketMQ's or ours.
+Commands that only read take no lock, and work beside a running broker, RocketMQ's or ours.
 """

@@ -13,7 +13,7 @@ CUSTOMERS = 20
 
 
 async def send(namesrv: str, count: int, linger_s: float | None) -> float:
-    """Seconds for `count` messages."""
+    """Return the seconds that `count` messages take."""
     async with Producer(namesrv, linger_s=linger_s) as producer:
         await producer.send("steps", b"to begin with")
         began = time.monotonic()

@@ -1,4 +1,4 @@
-"""Reminders that come later, and one that is recalled: python examples/delay.py [nameserver]."""
+"""Send reminders that are delivered later, and recall one: python examples/delay.py [nameserver]."""
 
 import asyncio
 import sys

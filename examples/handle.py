@@ -9,7 +9,7 @@ from ledgermq.client import Consumer, Message, Retry
 
 async def handle(message: Message) -> None:
     if message.reconsume_times == 0 and message.body.endswith(b"7"):
-        raise Retry(after_s=1)  # as if a service that it needs were down
+        raise Retry(after_s=1)  # as if a service were down
     print(f"{message.keys} {message.body!r} handled, try {message.reconsume_times + 1}")
 
 

@@ -1,4 +1,4 @@
-"""Requests and replies through a topic: python examples/request_reply.py [nameserver]."""
+"""Send requests and replies through a topic: python examples/request_reply.py [nameserver]."""
 
 import asyncio
 import sys

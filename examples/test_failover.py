@@ -1,4 +1,4 @@
-"""Tests of one's own code against failover: `pip install 'ledgermq[testing]'`, then `pytest test_failover.py`.
+"""Test your own code against failover: `pip install 'ledgermq[testing]'`, then `pytest test_failover.py`.
 
 The fixture `ledgermq_cluster` is a Raft group of three real brokers. It is started once, and
 whole again after each test.

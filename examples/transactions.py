@@ -15,7 +15,7 @@ database.execute("CREATE TABLE orders (number TEXT PRIMARY KEY)")
 
 
 def check(message: Message) -> Decision:
-    """Whether the order is in the database."""
+    """Return the decision on an order: whether it is in the database."""
     found = database.execute("SELECT 1 FROM orders WHERE number = ?", message.keys).fetchone()
     return Decision.COMMIT if found else Decision.ROLLBACK
 

@@ -24,8 +24,8 @@ class HaGroupConfig:
         client_address: `host:port` at which this node serves clients.
         inside_address: `host:port` at which it serves the brokers of the group; empty: the same.
         file_size: bytes of a file of the log.
-        secrets: shared by the nodes: a node proves the first one and accepts each; none: nothing is proved.
-        heartbeat_s: longest silence of either side.
+        secrets: secrets of the group: a node proves the first and accepts each; none: no proofs.
+        heartbeat_s: longest time without a frame or report.
         idle_limit_s: a connection is closed when the other end has been silent, or has not read, for so long.
     """
 
@@ -45,7 +45,7 @@ class HaGroupConfig:
         return self.secrets[0] if self.secrets else b""
 
     def hello(self, nonce: bytes, min_offset: int, tail: Tail, epoch: int = 0, epochs: Epochs = ()) -> SlaveHello:
-        """A slave's hello; with epochs where masters are elected."""
+        """Return a slave's hello; with epochs where masters are elected."""
         return SlaveHello(
             cluster=self.cluster,
             name=self.name,
@@ -72,7 +72,7 @@ class HaGroupConfig:
         epoch: int = 0,
         epochs: Epochs = (),
     ) -> MasterWelcome:
-        """A master's welcome; with epochs where it was elected."""
+        """Return a master's welcome; with epochs where it was elected."""
         return MasterWelcome(
             cluster=self.cluster,
             name=self.name,
@@ -96,12 +96,12 @@ class MasterConfig:
     Attributes:
         listen_host, listen_port: where slaves connect; port 0: any free one.
         rules: which copies it waits for.
-        limit_s: longest time that a batch waits for these copies and for its flush; None: for ever.
+        limit_s: longest time in seconds for which a batch waits for these copies and for its flush; None: no limit.
         plain_slaves: hosts that may use RocketMQ's dialect, which has no proof.
         is_insecure: without a secret, slaves on other machines are accepted, too.
         batch_bytes: most bytes of the log in one frame.
-        window_bytes: most bytes sent to a slave and not reported by it, in the file of its last report or behind
-            that; more than the largest record.
+        window_bytes: most bytes sent to a slave and not reported by it, in the file of its last report or after that
+            file; more than the largest record.
     """
 
     group: HaGroupConfig
@@ -115,11 +115,11 @@ class MasterConfig:
     window_bytes: int = WINDOW_BYTES
 
     def needs_proof(self, host: str) -> bool:
-        """Whether a slave of ours at this address must prove that it has the secret."""
+        """Return whether a LedgerMQ slave at this address must prove that it has the secret."""
         return bool(self.group.secrets) or not (self.is_insecure or ipaddress.ip_address(host).is_loopback)
 
     def may_speak_plainly(self, host: str) -> bool:
-        """Whether a slave at this address is accepted without a handshake."""
+        """Return whether a slave at this address is accepted without a handshake."""
         try:
             address = ipaddress.ip_address(host)
         except ValueError:
@@ -133,7 +133,7 @@ class SlaveConfig:
 
     Attributes:
         master_address: `host:port` of the master's listener; empty: it is learned from a nameserver.
-        speaks_plainly: the master is RocketMQ's.
+        speaks_plainly: whether the master is RocketMQ's.
     """
 
     group: HaGroupConfig
@@ -146,14 +146,14 @@ class MemberConfig:
     """A replica whose master is elected by controllers.
 
     Attributes:
-        master: for when it is master; its group has the id that the controllers gave.
+        master: configuration as master; its group has the id that the controllers gave.
         ha_host: host at which slaves reach this node.
         root: folder of the store.
         controllers: `host:port` of each controller.
         silence_ms: silence after which the controllers count this broker as dead.
         priority: smaller is preferred among equals when a master is elected.
         poll_s: longest time between two questions for the controllers' decisions.
-        follows_rocketmq: brokers of RocketMQ may be elected, too, and are followed.
+        follows_rocketmq: whether brokers of RocketMQ may be elected, too, and are followed.
     """
 
     master: MasterConfig

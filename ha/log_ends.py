@@ -1,4 +1,4 @@
-"""Finds in a log's files its last bytes, its last whole record, and the start of a record."""
+"""Finds the last bytes of a log's files, its last whole record, and the start of a record."""
 
 from ha.core.handshake import TAIL_BYTES, Tail
 from ha.core.record_ends import is_blank, last_record_end, record_start
@@ -9,7 +9,7 @@ from store.files.mapped_file_queue import MappedFileQueue
 
 
 def tail_of(queue: MappedFileQueue) -> Tail:
-    """The last bytes of a log that ends with a whole record: at most `TAIL_BYTES`, of one file."""
+    """Return the last bytes of a log that ends with a whole record: at most `TAIL_BYTES`, of one file."""
     end = queue.max_offset
     if end == queue.min_offset:
         return Tail(start=end, end=end, crc=0)
@@ -20,10 +20,10 @@ def tail_of(queue: MappedFileQueue) -> Tail:
 
 
 def whole_records_end(queue: MappedFileQueue, position: int, end: int) -> int:
-    """End of the last record that lies before `end`, from `position` on, where one begins or the log ends.
+    """Return the end of the last record before `end`, from `position` on, where a record begins or the log ends.
 
-    The blank at a file's end counts with the first record behind it, as in a recovery: a log whose process was killed
-    in between ends before the blank, and no slave may have told more.
+    The blank at a file's end counts with the first record after it, as in a recovery: a log whose process was killed in
+    between ends before the blank, and no slave may have reported more.
 
     Raises:
         CorruptRecordError: what follows `position` is no record; the error has the physical offset.
@@ -47,16 +47,16 @@ def whole_records_end(queue: MappedFileQueue, position: int, end: int) -> int:
 
 
 def record_start_at(queue: MappedFileQueue, offset: int, reach_bytes: int) -> int | None:
-    """Start of the record in which the byte at `offset` lies; `offset` itself at the log's end.
+    """Return the start of the record that has the byte at `offset`; `offset` itself at the log's end.
 
-    None: it is more than `reach_bytes` before. Raises `DiskReadError`.
+    It is None if it is more than `reach_bytes` before `offset`. Raises `DiskReadError`.
     """
     end, file = queue.committed_offset, queue.file_at(offset)
     if offset == end or file is None:
         return offset
     base = file.start_offset
     position, written = offset - base, min(end, file.end_offset) - base
-    for low in (position, max(position - reach_bytes, 0)):  # mostly it begins there
+    for low in (position, max(position - reach_bytes, 0)):  # usually a record begins there
         file.ensure_readable(low, min(position + RECORD_SIZE_MIN, written))
         if (start := record_start(file.view, low, position, written, base, file.size_bytes)) is not None:
             return base + start

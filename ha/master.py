@@ -1,4 +1,4 @@
-"""The part of a master: accepts slaves, sends them the log, and decides what is confirmed and acknowledged.
+"""The part of a master: it accepts slaves, sends them the log, and decides what is confirmed and acknowledged.
 
     CommitLog --on_placed--> links: send        links --reported--> Copies --settle()--> CommitLog: confirm, done
 
@@ -48,7 +48,7 @@ class Master:
 
     Attributes:
         refused_count: connections refused, or closed because of a protocol error.
-        is_active: slaves are served: always by an appointed master, by an elected one between `begin` and `end`.
+        is_active: whether slaves are served: by an appointed master always, by an elected one from `begin` to `end`.
         epoch: of an elected master; 0 of an appointed one.
         epochs: of the log; none where masters are appointed.
         on_judged: called when the copies may have changed.
@@ -86,7 +86,7 @@ class Master:
         self._hint = LeaderHint(f"{config.group.name}/0", config.group.client_address)
 
     def attach(self, log: CommitLog) -> None:
-        """The log whose part this is."""
+        """Set the log whose part this is."""
         self._log = log
 
     async def start(self) -> None:
@@ -103,13 +103,13 @@ class Master:
         _log.info("slaves are listened to at %s:%d", config.listen_host, self.port)
 
     def begin(self, epoch: int, epochs: Epochs) -> None:
-        """This node was elected: serve slaves from now on. Everything confirmed so far counts as acknowledged."""
+        """Serve slaves from now on: this node was elected. Everything confirmed so far counts as acknowledged."""
         self.epoch, self.epochs = epoch, epochs
         self._acknowledged = self._confirmed = self.confirm_offset
         self.is_active = True
 
     def end(self) -> None:
-        """Another node was elected: stop serving slaves."""
+        """Stop serving slaves: another node was elected."""
         self.is_active = False
         for link in list(self._links):
             link.close()
@@ -148,15 +148,15 @@ class Master:
 
     @property
     def sendable_offset(self) -> int:
-        """Slaves are sent the log up to here: all that is placed, before it is durable here.
+        """Offset up to which slaves are sent the log: all that is placed, even before it is durable here.
 
-        With `SYNC_FLUSH` an appointed master sends what is durable only: after a power cut no slave has more than its
-        disk, which nobody could decide. The slaves of an elected master cut what it lacks.
+        With `SYNC_FLUSH` an appointed master sends only what is durable, so that after a power cut no slave has more
+        than the master's disk. The slaves of an elected master cut what it lacks.
         """
         return self.queue.flushed_offset if self._flushes_first else self.queue.committed_offset
 
     def on_placed(self) -> None:
-        """Send what was placed. Where no sender waits for slaves, frames are 2 ms apart."""
+        """Send placed records. While no sender waits for slaves, frames are 2 ms apart."""
         self._send()
 
     def _send(self) -> None:
@@ -176,7 +176,7 @@ class Master:
         received, durable = self._copies.copies_of(acknowledged)
         if confirmed > self._confirmed:
             self._confirmed = confirmed
-            if self._links:  # slaves learn it from the next frame, or from one of its own if none follows soon
+            if self._links:  # slaves get it with the next frame, or in a frame of its own if none follows soon
                 self._tell_soon()
         shortfall = None
         if lacks_slaves:
@@ -199,7 +199,7 @@ class Master:
         )
 
     def on_flushed(self) -> None:
-        """More is durable here, and may be sent; the log settles by itself."""
+        """Send more, since more is durable here; the log settles by itself."""
         if self._flushes_first:
             self._send()
 
@@ -215,7 +215,7 @@ class Master:
         return Readiness(True, f"master, {there} copies in sync")
 
     def generations(self) -> Sequence[Generation]:
-        """None: there are no elections."""
+        """See `Part`: none, since there are no elections."""
         return ()
 
     def replicas(self) -> Sequence[Replica]:
@@ -261,7 +261,7 @@ class Master:
         if self._server is not None:
             self._server.close()
         for link in list(self._links):
-            link.tell(0.0)  # what was confirmed a moment ago: slaves serve it while no master is there
+            link.tell(0.0)  # the last confirm offset: slaves serve up to it while there is no master
             link.close()
         if self._server is not None:
             with contextlib.suppress(TimeoutError):
@@ -278,7 +278,7 @@ class Master:
 
     @property
     def confirm_offset(self) -> int:
-        """Of the log."""
+        """Confirm offset of the log."""
         assert self._log is not None, "attach() comes first"
         return self._log.confirm_offset
 
@@ -312,7 +312,7 @@ class Master:
         self._judge()
 
     def reported(self, link: SlaveLink) -> None:
-        """A slave has reported more than before: settle the batches that this completes; send what it has room for."""
+        """Handle a new report: settle the batches that it completes, and send what the slave has room for."""
         self._judge()
         self._settle_log()
         if self._may_send_now:
@@ -344,7 +344,7 @@ class Master:
         self._lag_counts[bisect_left(_LAG_BOUNDS_S, seconds)] += 1
         self._lag_sum_s += seconds
 
-    # ---- inside
+    # ---- internals
 
     def _where(self, copy: Copy) -> tuple[str, int, int]:
         return copy.name, copy.received, self._copies.in_sync_count

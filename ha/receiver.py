@@ -1,4 +1,4 @@
-"""The slave's end of the stream: dials the master, does the handshake, writes frames into its log, reports.
+"""The slave's end of the stream: it dials the master, shakes hands, writes frames into its log, and reports.
 
     dial --> ours: OPENER, challenge, hello, welcome --> [begin anew: snapshot] --> stream --> closed --> dial again
        '---> RocketMQ's: a report -----------------------------------------------^      after 50 ms, 100 ms, ... 1 s
@@ -40,14 +40,14 @@ class CopiedLog(Protocol):
     is_learner: bool
 
     def hello(self, nonce: bytes) -> bytes:
-        """This slave's hello, encoded.
+        """Return this slave's encoded hello.
 
         Raises:
             StoreError: the disk refused to drop an incomplete record.
         """
 
     def agree(self, answer: MasterAnswer) -> None:
-        """Compare this log with the answer of RocketMQ's elected master: it must be a beginning of the master's log.
+        """Check with the answer of RocketMQ's elected master that this log is a beginning of the master's.
 
         Raises:
             HaError: it is not, or it was cut and has to be compared again.
@@ -65,7 +65,7 @@ class CopiedLog(Protocol):
         """
 
     def take(self, header: Header, data: memoryview) -> None:
-        """One frame.
+        """Append the bytes of one frame.
 
         Raises:
             Refusal: the disk refused it.
@@ -76,7 +76,7 @@ class CopiedLog(Protocol):
         """Return the report of this log."""
 
     def resolve(self, error: DivergedLogError) -> bool:
-        """The logs differ: drop records that are not confirmed here, if any; return whether to dial again at once.
+        """Handle logs that differ: drop records that are not confirmed here; return whether to dial again at once.
 
         Raises:
             StoreError, OSError: the disk refused to drop it.
@@ -122,12 +122,12 @@ class Receiver:
         """Close the stream."""
         if self._task is not None:
             self._task.cancel()
-            # a failure is logged by asyncio and must not keep the log from being closed
+            # asyncio logs a failure, which must not keep the log from being closed
             await asyncio.wait([self._task])
             self._task = None
 
     def report(self) -> None:
-        """The durable end of the log has changed."""
+        """Report that the durable end of the log has changed."""
         if self._stream is not None:
             self._stream.report()
 
@@ -158,7 +158,7 @@ class Receiver:
             self._stream = None
             stream.close()
         try:
-            # after a change of address another master decides what of this log is cut, perhaps this node itself
+            # after a change of address another master, perhaps this node, decides what is cut
             if isinstance(error, DivergedLogError) and address == self._address and self._slave.resolve(error):
                 return True
         except (StoreError, OSError) as failure:
@@ -193,11 +193,11 @@ class _Stream(asyncio.BufferedProtocol):
         self._nonce = make_nonce()
         self._buffer = bytearray(_BUFFER_BYTES)
         self._view = memoryview(self._buffer)
-        self._start = self._end = 0  # bytes that have arrived and are not taken yet
+        self._start = self._end = 0  # received bytes that are not handled yet
         self._welcome: MasterWelcome | None = None
         self._snapshot = bytearray()
-        self._header: Header | None = None  # of the frame that has arrived in part
-        self._is_checked = False  # its bytes are
+        self._header: Header | None = None  # header of the incomplete frame
+        self._is_checked = False  # bytes of the incomplete frame
         self._transport: asyncio.Transport | None = None
         self._reported: Report | None = None
         self._heard_s = 0.0
@@ -209,7 +209,7 @@ class _Stream(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Send the first bytes."""
-        self._transport = transport = cast(asyncio.Transport, transport)  # uvloop's is none by its class
+        self._transport = transport = cast(asyncio.Transport, transport)  # uvloop's transport is no subclass
         watch(transport)
         self._heard_s = self._loop.time()
         if self._phase is _Phase.STREAM:
@@ -220,7 +220,7 @@ class _Stream(asyncio.BufferedProtocol):
             self._timer = self._loop.call_later(HANDSHAKE_S, self._no_answer)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Room behind what has arrived."""
+        """Return the free room after the received bytes."""
         if self._start == self._end:
             self._start = self._end = 0
         elif self._end == len(self._buffer):
@@ -230,7 +230,7 @@ class _Stream(asyncio.BufferedProtocol):
         return self._view[self._end :]
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Take all whole messages and frames; an error ends the stream."""
+        """Handle all whole messages and frames; an error ends the stream."""
         self._end += nbytes
         self._heard_s = self._loop.time()
         self._take()
@@ -245,7 +245,7 @@ class _Stream(asyncio.BufferedProtocol):
             if refusal.cause is not Cause.BUSY:
                 self.close(refusal)
                 return
-            self._transport.pause_reading()  # the next file is being made
+            self._transport.pause_reading()  # the next file is being allocated
             self._loop.call_later(_PAUSE_S, self._go_on)
         except (HaError, StoreError, OSError, ValueError) as error:
             self.close(error)
@@ -277,7 +277,7 @@ class _Stream(asyncio.BufferedProtocol):
             return
         if self._phase is _Phase.SNAPSHOT and self._welcome is not None:
             start = self._welcome.start
-            # only shows that this slave lives; when the snapshot is restored, the log is durable up to there
+            # only shows that this slave is alive; once the snapshot is restored, the log is durable up to there
             report = Report(start, 0)
         elif self.has_begun:
             report = self._slave.report()
@@ -287,7 +287,7 @@ class _Stream(asyncio.BufferedProtocol):
             self._reported = report
             self._transport.write(self._dialect.report(report))
 
-    # ---- inside
+    # ---- internals
 
     def _step(self) -> bool:
         """Take one message or frame; False when none is whole."""
@@ -343,7 +343,7 @@ class _Stream(asyncio.BufferedProtocol):
         self._phase = _Phase.SNAPSHOT
         if welcome.snapshot_size == 0:
             self._begin(b"")
-        else:  # it may take long; the master must not be silent from now on
+        else:  # restoring may take long; from now on the master must not be silent
             self._arm()
 
     def _take_snapshot(self, data: memoryview) -> bool:
@@ -395,7 +395,7 @@ class _Stream(asyncio.BufferedProtocol):
             dialect.check(body, data[header.size : size])
             if header.crc is not None and crc32(body) != header.crc:
                 raise HaProtocolError(f"the CRC of {header.size} bytes at {header.offset} does not fit")
-            self._is_checked = True  # and not again when `take` was refused for a moment
+            self._is_checked = True  # not checked again if `take` was refused for a moment
         self._slave.take(header, body)
         self._header, self._is_checked = None, False
         self._start += size

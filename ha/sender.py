@@ -1,4 +1,4 @@
-"""The master's end of one slave's connection: the handshake, then frames to the slave and reports from it.
+"""The master's end of a slave's connection: the handshake, then frames to the slave and reports from it.
 
     connected --OPENER--> challenged --hello, proof--> streaming       a node of ours
              '--report of a host that may speak plainly--> streaming   RocketMQ's slave
@@ -47,35 +47,35 @@ class SlaveLinkOwner(Protocol):
 
     @property
     def confirm_offset(self) -> int:
-        """Of the log."""
+        """Confirm offset of the log."""
 
     @property
     def sendable_offset(self) -> int:
-        """End of what slaves may be sent."""
+        """Offset up to which slaves may be sent the log."""
 
     def snapshot(self) -> bytes:
-        """The state of the broker, for a slave that begins in the middle of the log."""
+        """Return the state of the broker, for a slave that begins in the middle of the log."""
 
     def admit(self, link: "SlaveLink") -> None:
-        """A connection was accepted."""
+        """Handle a new connection."""
 
     def joined(self, link: "SlaveLink", copy: Copy) -> None:
-        """The handshake is done, and the stream begins."""
+        """Add a slave whose handshake is done; its stream begins."""
 
     def reported(self, link: "SlaveLink") -> None:
-        """The slave's report has changed its copy: it may have room for more."""
+        """Handle a report that has changed the slave's copy, which may have room for more."""
 
     def newer_epoch(self, link: "SlaveLink") -> None:
-        """The slave knows of a newer master from the controllers."""
+        """Handle a slave that knows of a newer master from the controllers."""
 
     def complain(self, link: "SlaveLink", error: Exception) -> None:
         """Count and log the error for which a connection is closed."""
 
     def closed(self, link: "SlaveLink") -> None:
-        """It is gone."""
+        """Handle the end of a connection."""
 
     def observe_lag(self, seconds: float) -> None:
-        """A slave has reported bytes that could be sent `seconds` ago."""
+        """Note that a slave has reported bytes that could be sent `seconds` ago."""
 
 
 class _Phase(enum.Enum):
@@ -87,11 +87,11 @@ class _Phase(enum.Enum):
 
 
 class SlaveLink(asyncio.Protocol):
-    """One connection that was made to the master's port.
+    """One connection to the master's port for slaves.
 
     Attributes:
         copy: what the slave has; None before the handshake is done.
-        host: of the other end.
+        host: host of the other end.
         hello: the slave's hello; None for RocketMQ's slave.
     """
 
@@ -109,8 +109,8 @@ class SlaveLink(asyncio.Protocol):
         self._is_writable = True
         self._is_going_on = False
         self._is_restoring = False  # the slave has not reported yet that it has restored the snapshot
-        self._handshake: SlaveHandshake | None = None  # of RocketMQ's slave of an elected master
-        self._record_end = 0  # of the last whole record that it has
+        self._handshake: SlaveHandshake | None = None  # handshake of RocketMQ's slave of an elected master
+        self._record_end = 0  # end of the slave's last whole record
         self._sent_confirm = -1
         self._sent_s = 0.0
         self._marks: deque[tuple[int, float]] = deque(maxlen=_MARKS_MAX)
@@ -120,7 +120,7 @@ class SlaveLink(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Wait for the first bytes."""
-        self._transport = transport = cast(asyncio.Transport, transport)  # uvloop's is none by its class
+        self._transport = transport = cast(asyncio.Transport, transport)  # uvloop's transport is no subclass
         name = transport.get_extra_info("peername")
         if name:
             self.host, self.address = str(name[0]), f"{name[0]}:{name[1]}"
@@ -141,16 +141,16 @@ class SlaveLink(asyncio.Protocol):
             self.close(error)
 
     def pause_writing(self) -> None:
-        """The socket's buffer is full."""
+        """Send no more: the socket's buffer is full."""
         self._is_writable = False
 
     def resume_writing(self) -> None:
-        """It has room again."""
+        """Send again: the socket's buffer has room."""
         self._is_writable = True
         self.send()
 
     def connection_lost(self, error: Exception | None) -> None:
-        """It is gone."""
+        """Handle the end of the connection."""
         self._phase = _Phase.CLOSED
         self._transport = None
         if self._timer is not None:
@@ -176,7 +176,7 @@ class SlaveLink(asyncio.Protocol):
             marks.append((end, self._loop.time()))
 
     def send(self) -> bool:
-        """Send bytes of the log as the window allows, a bounded part in each turn; the confirm offset goes with them.
+        """Send bytes of the log as the window allows, a bounded part in each turn, with the confirm offset.
 
         Returns:
             Whether bytes of the log were sent.
@@ -204,7 +204,7 @@ class SlaveLink(asyncio.Protocol):
         """Send the confirm offset if it is new and all of the log is sent, in a frame of its own.
 
         Returns:
-            Whether it is to be told later, since something was sent within `quiet_s`: the next bytes may carry it.
+            Whether to send it later, since something was sent within `quiet_s`: the next bytes may carry it.
         """
         copy, transport = self.copy, self._transport
         if copy is None or transport is None or self._phase is not _Phase.STREAMING or self._is_restoring:
@@ -231,7 +231,7 @@ class SlaveLink(asyncio.Protocol):
         elif now_s - self._sent_s >= group.heartbeat_s and self._is_writable:
             self._write(transport, copy, memoryview(b""))
 
-    # ---- inside
+    # ---- internals
 
     def _go_on(self) -> None:
         self._is_going_on = False
@@ -286,7 +286,7 @@ class SlaveLink(asyncio.Protocol):
         if first > queue.max_offset or 0 < first < queue.min_offset:
             bounds = f"the master has {queue.min_offset} to {queue.max_offset}"
             raise DivergedLogError("longer" if first else "behind", f"a first report of {first}, and {bounds}")
-        # counts once per host, since RocketMQ's slave sends no identity
+        # one slave for each host, since RocketMQ's slave sends no identity
         self._begin(f"plain-{self.host}", first or queue.min_offset)
 
     def _shake_hands(self) -> None:
@@ -304,7 +304,7 @@ class SlaveLink(asyncio.Protocol):
         self._transport.write(encode_answer(MasterAnswer(end, self._owner.epochs)))
 
     def _agree(self) -> None:
-        """Begin at its first report, which is inside a record if its last connection ended there."""
+        """Begin at the slave's first report, which may be inside a record if its last connection ended there."""
         assert self._handshake is not None
         with memoryview(self._input) as view:
             first = AUTO_SWITCH.read_report(view).received
@@ -325,7 +325,7 @@ class SlaveLink(asyncio.Protocol):
         """Return a report of RocketMQ's slave, cut to whole records, since the confirm offset is a record's end."""
         assert self.copy is not None
         if not self._record_end <= report.received <= self.copy.sent:
-            return report  # not believed
+            return report  # an impossible report
         try:
             self._record_end = whole_records_end(self._owner.queue, self._record_end, report.received)
         except CorruptRecordError as error:
@@ -372,7 +372,7 @@ class SlaveLink(asyncio.Protocol):
         content = refusal(error)
         self._transport.write(seal(content, prove(secret, LISTENER, nonce, content)))
         self._transport.close()
-        self._transport = None  # closing, and not to be aborted before it is sent
+        self._transport = None  # closed, not aborted, so that the reason is sent
 
     def _begin(self, name: str, start: int, *, has: int | None = None) -> None:
         """Stream from `start` on to a slave that has whole records up to `has`, or to `start`."""
@@ -411,7 +411,7 @@ class SlaveLink(asyncio.Protocol):
                     copy.reported_s = copy.moved_s = now_s
                 elif report.received or self.hello is not None:
                     copy.on_report(report, self._owner.queue.committed_offset, now_s, durable=counts_durable)
-                else:  # RocketMQ's slave has nothing yet
+                else:  # RocketMQ's slave has no bytes yet
                     copy.reported_s = now_s
         del self._input[: count * size]
         marks = self._marks

@@ -1,4 +1,4 @@
-"""The part of a slave: copies its master's log, serves confirmed records, and refuses appends.
+"""The part of a slave: it copies its master's log, serves confirmed records, and refuses appends.
 
     Receiver --take--> CommitLog: files, sync --settle()--> confirmed: whole records, at most what the master confirmed
 
@@ -40,14 +40,14 @@ _log = logging.getLogger(__name__)
 
 
 class History(Protocol):
-    """Which master wrote which part of the log, kept on disk."""
+    """The epochs of a log, kept on disk: which master wrote which part."""
 
     @property
     def epochs(self) -> Epochs:
-        """Of the log."""
+        """Epochs of the log."""
 
     def take_over(self, epochs: Epochs) -> None:
-        """Replace them by the master's; durable on return. Raises `StoreError`, `OSError`."""
+        """Replace the epochs by the master's; durable on return. Raises `StoreError`, `OSError`."""
 
 
 class Slave:
@@ -63,7 +63,7 @@ class Slave:
         dialect: the dialect of the master that is followed.
         tables_at: `host:port` of a master of RocketMQ's, which has to be asked for topics, groups and offsets because
             they are not in its log; empty for our master, or none.
-        is_learner: tells RocketMQ's elected master not to count this slave.
+        is_learner: whether RocketMQ's elected master is told not to count this slave.
         receiver: the stream.
         trouble: why this slave does not copy; None while it does, and before the first try.
     """
@@ -88,23 +88,23 @@ class Slave:
         self._machine = machine
         self._log: CommitLog | None = None
         self._hint: LeaderHint | None = None
-        self._has_reached = False  # a master, since the process began
+        self._has_reached = False  # whether the process has had contact with a master
         self._record_end = 0
-        self._found_end = 0  # where recovery found the end, or where the log began anew
-        self._damaged_at: int | None = None  # the first damaged record that may not have been synced
+        self._found_end = 0  # end found by recovery, or start of a log that began anew
+        self._damaged_at: int | None = None  # offset of the first damaged record that may not have been synced
         self._master_confirmed = 0
         self._is_streaming = False
-        self._has_heard = False  # on this stream, how far the master has confirmed
+        self._has_heard = False  # the master's confirm offset on this stream
         self._has_diverged = False
         self._marks: deque[tuple[int, int]] = deque(maxlen=_MARKS_MAX)  # ends of frames, and of the records in them
         self._durable = 0
-        self._lacks_state = False  # the log began anew, and the master's snapshot is not restored yet
+        self._lacks_state = False  # whether the log began anew and the master's snapshot is not restored yet
         self._wants_durable = False
         self._own_nonce = make_nonce()
         self._logged = ""
 
     def attach(self, log: CommitLog) -> None:
-        """The log whose part this is."""
+        """Set the log whose part this is."""
         self._log = log
 
     def start(self) -> None:
@@ -201,9 +201,8 @@ class Slave:
     def recovered(self, end: int, checkpoint: StoreCheckpoint, damaged: Sequence[int]) -> int:
         """See `Part`: dispatched records are confirmed; later ones are once the master confirms them.
 
-        RocketMQ's master does not tell what it confirmed: everything whole counts. A power cut may damage records
-        behind those that are dispatched, and leave later ones whole: they are dropped when a master is there to send
-        them again.
+        RocketMQ's master does not tell what it confirmed, so every whole record counts. A power cut may damage records
+        after the dispatched ones and leave later ones whole; they are dropped once a master can send them again.
         """
         self._found_end = end
         self._ends_at(end)
@@ -217,7 +216,7 @@ class Slave:
         return confirmed
 
     def check(self) -> None:
-        """Records are only taken from the master.
+        """Refuse: a slave's records come from the master only.
 
         Raises:
             Refusal: always.
@@ -239,11 +238,11 @@ class Slave:
         raise AssertionError("a batch waits at a slave")
 
     def needed_offset(self) -> int | None:
-        """None: no other node copies from a slave."""
+        """See `Part`: None, since no other node copies from a slave."""
         return None
 
     def readiness(self) -> Readiness:
-        """Ready for reads after the first contact with the master, also while it is away; not if the logs differ."""
+        """See `Part`: ready once it has reached the master, also while that is away, unless the logs differ."""
         if self._has_diverged or self._lacks_state or not (self._has_reached or self._hint):
             return Readiness(False, self.trouble or "a slave that has not reached its master yet")
         state = "copies" if self._is_streaming else f"has lost ({self.trouble})"
@@ -251,11 +250,11 @@ class Slave:
         return Readiness(True, f"slave, {state} its master at {where}")
 
     def generations(self) -> Sequence[Generation]:
-        """None: there are no elections."""
+        """See `Part`: none, since there are no elections."""
         return ()
 
     def replicas(self) -> Sequence[Replica]:
-        """None: no other node copies from here."""
+        """See `Part`: none, since no other node copies from a slave."""
         return ()
 
     def metrics(self) -> Iterator[Family]:
@@ -274,7 +273,7 @@ class Slave:
         await self.receiver.close()
 
     async def close(self) -> None:
-        """Nothing more to do."""
+        """Do nothing."""
 
     # ---- for the receiver
 
@@ -341,11 +340,11 @@ class Slave:
                 self._history.take_over(_epochs_of(welcome))
             self._wants_durable = welcome.wants_durable
             if self._wants_durable:
-                # bytes of an earlier stream that did not ask for a flush
+                # bytes of an earlier stream for which no flush was requested
                 log.local.sync(queue.max_offset, self._on_durable)
             if self._history is None:
                 self._hint = LeaderHint(f"{welcome.name}/0", welcome.client_address, welcome.inside_address)
-            elif self._hint is not None:  # the controllers know the address for clients only
+            elif self._hint is not None:  # the controllers know only the address for clients
                 self._hint = dataclasses.replace(self._hint, inside_address=welcome.inside_address)
         self._has_reached = True
         self._is_streaming, self._has_diverged, self._has_heard = True, False, False
@@ -360,7 +359,7 @@ class Slave:
         if header.size and header.offset != end:
             if end or self.dialect is OURS:
                 raise HaProtocolError(f"the master sends from {header.offset}, the log here ends at {end}")
-            log.restart(header.offset)  # RocketMQ's master chooses where it begins with a slave that has nothing
+            log.restart(header.offset)  # RocketMQ's master chooses where an empty slave begins
             self._found_end = self._master_confirmed = header.offset
             self._ends_at(header.offset)
         if header.size:
@@ -372,7 +371,7 @@ class Slave:
         if header.size and self._wants_durable and not log.local.is_sync:
             log.local.sync(end, self._on_durable)
         if not header.size:
-            self._loop.call_soon(log.settle)  # when what has arrived behind this frame is reported
+            self._loop.call_soon(log.settle)  # reported together with what has arrived after this frame
 
     def report(self) -> Report:
         """See `CopiedLog`. To RocketMQ's master, and where masters are elected, with SYNC_FLUSH only what is durable.
@@ -413,10 +412,10 @@ class Slave:
             _log.log(level, "does not copy the log of %s: %s", self.receiver.address, self.trouble)
 
     def on_flushed(self) -> None:
-        """More is durable here than before."""
+        """Report that more is durable here."""
         self.receiver.report()
 
-    # ---- inside
+    # ---- internals
 
     def _cut_what_differs(self, welcome: MasterWelcome, *, begins_anew: bool) -> None:
         """Cut records that the elected master does not have; the old epochs stay and show that the logs differ.
@@ -489,7 +488,7 @@ class Slave:
         self.receiver.report()
 
     def _ends_at(self, end: int) -> None:
-        """Note the end of a log that was cut or began anew; a whole record ends there."""
+        """Note the new end of a log that was cut or began anew; a whole record ends there."""
         self._record_end = end
         self._durable = min(self._durable, end)
         self._marks.clear()

@@ -1,1 +1,1 @@
-"""LedgerMQ: what user programs import. The client, the remoting protocol and the message formats."""
+"""LedgerMQ, as user programs import it: the client, the remoting protocol and the message formats."""

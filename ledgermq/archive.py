@@ -1,12 +1,12 @@
 """Archives of a log: for each sealed file (segment) a Parquet file and a manifest, which is written last.
 
     ARCHIVE/00000000000000000000.parquet     the bytes of the segment, cut into records, with columns beside them
-    ARCHIVE/_00000000000000000000.json       manifest: what the two files must be
+    ARCHIVE/_00000000000000000000.json       manifest: sizes, hashes and contents of segment and Parquet file
 
 The job that writes them is `ledgermq.spark.archive`. A broker reads manifests before it deletes a segment.
 
-All names and bytes follow from the segment: no clock, no random name. One archive holds one log; the replicas of a Raft
-group have the same log, so any of them may fill it. Readers of Parquet directories leave out names that begin with `_`.
+Names and bytes depend on the segment alone, not on time or chance. One archive holds one log; the replicas of a Raft
+group have the same log, so any of them may fill it. Readers of Parquet directories ignore names that begin with `_`.
 """
 
 import errno
@@ -21,14 +21,14 @@ import orjson
 from ledgermq import durable_files
 
 VERSION: Final = 2
-"""Of the format of manifests and Parquet files."""
+"""Version of the format of manifests and Parquet files."""
 MANIFEST_BYTES_MAX: Final = 256 << 20
 
 _READ_BYTES: Final = 4 << 20
 
 
 class ManifestError(ValueError):
-    """A file is no manifest of a version that is known here."""
+    """A file is not a manifest of a known version."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +48,13 @@ class Manifest:
 
     Attributes:
         start: physical offset of its first byte.
-        length: its bytes.
-        sha256: of its bytes, in hex.
-        kind: of the log, `classic` or `dledger`.
-        records: whole records.
+        length: its size in bytes.
+        sha256: hash of its bytes, in hex.
+        kind: kind of the log, `classic` or `dledger`.
+        records: number of whole records.
         first_store_ms, last_store_ms: lowest and highest store time; 0 without records.
-        parquet_bytes, parquet_sha256: of the Parquet file.
-        queues: by topic and queue id.
+        parquet_bytes, parquet_sha256: size and hash of the Parquet file.
+        queues: sorted by topic and queue id.
     """
 
     start: int
@@ -69,7 +69,7 @@ class Manifest:
     queues: tuple[QueueRange, ...] = ()
 
     def encode(self) -> bytes:
-        """Return the manifest's file."""
+        """Return the content of the manifest's file."""
         fields = {"version": VERSION, **asdict(self)}
         return orjson.dumps(fields, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
 
@@ -78,14 +78,14 @@ def decode_manifest(data: bytes) -> Manifest:
     """Return the manifest in a file.
 
     Raises:
-        ManifestError: it is none, or of another version.
+        ManifestError: it is not one, or of another version.
     """
     try:
         fields: dict[str, Any] = {**orjson.loads(data)}
         version = fields.pop("version")
         if version != VERSION:
             raise ManifestError(
-                f"version {version!r} of manifests is not known here, only {VERSION}:"
+                f"version {version!r} of manifests is unknown, only {VERSION} is known:"
                 " another release restores it; to archive its file again, remove the manifest"
             )
         queues = tuple(QueueRange(**queue) for queue in fields.pop("queues"))
@@ -117,7 +117,7 @@ def read_manifest(archive: Path, start: int) -> Manifest | None:
     """Return the manifest of a segment; None if it is not archived.
 
     Raises:
-        ManifestError: the file is no manifest, or that of another segment.
+        ManifestError: the file is not a manifest, or is that of another segment.
         OSError: it cannot be read.
     """
     path = manifest_path(archive, start)
@@ -135,7 +135,7 @@ def read_manifest(archive: Path, start: int) -> Manifest | None:
 
 
 def archived_starts(archive: Path) -> list[int]:
-    """Return which segments have a manifest, in order.
+    """Return the starts of the segments that have a manifest, in order.
 
     Raises:
         OSError: the directory cannot be read.
@@ -170,7 +170,7 @@ def archive_fault(archive: Path, segment: Path) -> str | None:
 
 
 def sync(path: Path) -> None:
-    """Make a file, or the names in a directory, durable; a file system that cannot sync directories is let be.
+    """Make a file, or the names in a directory, durable; do nothing on a file system that cannot sync directories.
 
     Raises:
         OSError: it cannot be synced.

@@ -1,4 +1,4 @@
-"""Small files that are whole after a crash at any moment: they hold the old content or the new one.
+"""Small files that are whole after a crash at any moment: they have the old content or the new one.
 
 NAME.tmp --write, fsync--> NAME.tmp --rename--> NAME --fsync of the directory--> durable
 """
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 NO_DESCRIPTORS: Final = (errno.EMFILE, errno.ENFILE)
-"""Errors of a process, or machine, that may open no more files; the disk is not concerned, and a later try may work."""
+"""Errors of a process, or machine, that may open no more files: not the disk's fault, and a later try may succeed."""
 
 
 def replace_durably(path: Path, content: bytes, *, sync_names: Callable[[Path], None] | None = None) -> None:
@@ -18,8 +18,8 @@ def replace_durably(path: Path, content: bytes, *, sync_names: Callable[[Path], 
 
     Args:
         path: the file.
-        content: all of it.
-        sync_names: makes the names in the file's directory durable; None: `sync`.
+        content: the whole content.
+        sync_names: makes the names in the file's directory durable; None: `sync` does.
 
     Raises:
         OSError: the disk refused; the file has the old or the new content.

@@ -1,4 +1,4 @@
-"""What clients did and were told, as JSON Lines.
+"""What clients did, and the outcomes, as JSON Lines.
 
 `Producer` writes the outcomes of its sends, which an audit compares with the logs:
 
@@ -16,7 +16,7 @@ another one was under way, for they may be stored in any order. `key` is the mes
 through all its tries. `queue_id` and `queue_offset` are null unless the outcome is ok. `body_crc` is the CRC-32 of the
 body as it is in the log (31 bits), or null.
 
-Drills add a line for every operation that they see, in the order of time; audits skip lines that have `op`:
+Drills add a line for every operation, in the order of time; audits skip lines with `op`:
 
     {"op":"invoke","at_s":12.25,"number":7,"name":"key-3"}
     {"op":"ok","at_s":12.26,"number":7,"queue":"broker-a/1","offset":42,"tries":1}
@@ -27,7 +27,7 @@ Drills add a line for every operation that they see, in the order of time; audit
 | run | the first line: `name` is the workload, `queue` the cluster's mode |
 | invoke | a send begins; numbers rise by one from 0; `name` is its order key |
 | ok, fail, info | its end, as above; `due_s`: it must not be delivered earlier |
-| deliver | a consumer was given a message; `number` is null when it is none that was sent, byte for byte |
+| deliver | a consumer was given a message; `number` is null if its body is not exactly one that was sent |
 | ack | a broker has confirmed a member's acknowledgement of one message (POP) |
 | share | the members of the group, or their queues, change |
 | commit | the group's committed offset of a queue was seen |
@@ -50,7 +50,7 @@ FIELDS_SQL: Final = (
 
 
 class Outcome(enum.StrEnum):
-    """The outcome of one message, as its producer knows it."""
+    """The outcome of a message for its producer."""
 
     OK = "ok"
     FAIL = "fail"
@@ -58,12 +58,12 @@ class Outcome(enum.StrEnum):
 
 
 class HistoryError(ValueError):
-    """A line of a history is not one."""
+    """A line is not a line of a history."""
 
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """One message, sent once or tried several times."""
+    """One message with its outcome, after all its tries."""
 
     producer: str
     sequence: int | None
@@ -81,10 +81,10 @@ class Send:
 
 
 def parse_line(line: bytes) -> Send:
-    """Return the message that a line tells of.
+    """Parse the line of a message.
 
     Raises:
-        HistoryError: it is no JSON object with these fields.
+        HistoryError: it is not a JSON object with these fields.
     """
     try:
         fields: dict[str, Any] = {**orjson.loads(line)}
@@ -97,7 +97,7 @@ def parse_line(line: bytes) -> Send:
 
 
 class Op(enum.StrEnum):
-    """What a line of a drill tells of."""
+    """The kind of an operation in a drill's history."""
 
     RUN = "run"
     INVOKE = "invoke"
@@ -113,7 +113,7 @@ class Op(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One line of a drill; see the table above for the fields that an `op` has."""
+    """One operation of a drill; the table above has the fields of each `op`."""
 
     op: Op
     at_s: float
@@ -141,10 +141,10 @@ _FIELDS: Final[dict[str, tuple[type, ...]]] = {
 
 
 def parse_operation(line: bytes) -> Operation | None:
-    """Return the operation that a line tells of; None when it is a producer's line of a send.
+    """Parse the line of an operation; return None for a producer's line of a send.
 
     Raises:
-        HistoryError: it is no JSON object with these fields.
+        HistoryError: it is not a JSON object with these fields.
     """
     try:
         fields: dict[str, Any] = orjson.loads(line)

@@ -1,4 +1,4 @@
-"""Index files made whole, for the doctor and for Spark; independent of the code with which a broker builds its index.
+"""Builds whole index files, for the doctor and for Spark, without the code with which a broker builds its index.
 
     h("topic#key") = h("topic#") * 31^n + h(key), n the UTF-16 units of the key        modulo 2^32
 
@@ -60,28 +60,28 @@ def _one(prefix: int, key: bytes) -> int:
 
 
 def link(slots: Ints, heads: npt.NDArray[np.int32], first: int = FIRST_ENTRY) -> Ints:
-    """Return the `previous` of entries `first`, ... with these slots.
+    """Return `previous` of the entries from number `first` on, which have these slots.
 
-    `heads` has the newest entry of every slot so far, 0 for none, and then that of these.
+    `heads` has the newest entry of every slot, 0 for none, and is updated.
     """
     order = np.argsort(slots, kind="stable")
     in_order, numbers = slots[order], order + first
     begins = np.append(True, in_order[1:] != in_order[:-1])[: len(slots)]
     befores = np.append(0, numbers[:-1])[: len(slots)]
     befores[begins] = heads[in_order[begins]]
-    heads[in_order] = numbers  # of equal slots the last assignment counts
+    heads[in_order] = numbers  # of equal slots the last assignment wins
     previous = np.empty(len(slots), np.int64)
     previous[order] = befores
     return previous
 
 
 def write_index_file(path: Path, layout: IndexLayout, keys: Iterable[tuple[Ints, Ints, Ints]], before_ms: int) -> None:
-    """Write one index file, filled as RocketMQ would have filled it; durable on return.
+    """Write one index file with RocketMQ's content; it is durable on return.
 
     Args:
-        path: of the file.
-        layout: its sizes; it has room for the entries.
-        keys: hashes, physical offsets of the records and their store times (ms), some at once; only these and the slots
+        path: path of the file.
+        layout: sizes of the file, with room for the entries.
+        keys: chunks of hashes, physical offsets of the records and their store times (ms); only one chunk and the slots
             are in memory.
         before_ms: store time of the last entry of the file before; 0 without one.
 
@@ -115,7 +115,7 @@ def write_index_file(path: Path, layout: IndexLayout, keys: Iterable[tuple[Ints,
 
 
 def name_after(name: str, time_ms: int) -> str:
-    """Return the name of the file whose first record has this store time: later than the name before.
+    """Return the name of the file whose first record has this store time; it is later than the name before.
 
     It is the local time as yyyyMMddHHmmssSSS.
     """

@@ -1,4 +1,4 @@
-"""Which process holds the lock of a store directory, asked without taking it (Linux).
+"""Tells which process holds the lock of a store directory, without taking it (Linux).
 
 The lock is the POSIX one on the first byte of the file `lock`, which RocketMQ takes too.
 """
@@ -14,9 +14,9 @@ _FLOCK: Final = struct.Struct("hhqqi4x")  # struct flock: type, whence, start, l
 
 
 def lock_holder(directory: Path) -> int | None:
-    """Return the process that holds the lock of `directory`; None without one, or where it cannot be asked for.
+    """Return the process that holds the lock of `directory`; None if none does or it cannot be found out.
 
-    Opens and closes the file, which would drop a lock of this process itself.
+    It opens and closes the file, which would release a lock of this process.
     """
     try:
         descriptor = os.open(directory / LOCK_NAME, os.O_RDONLY | os.O_CLOEXEC)
@@ -33,10 +33,10 @@ def lock_holder(directory: Path) -> int | None:
 def holder_of(descriptor: int) -> int | None:
     """Return the other process that holds the lock of an open file; None without one.
 
-    Its number is -1 where it cannot be told, and 0 in another namespace of processes.
+    It is -1 if the kernel does not tell it, and 0 if it is in another PID namespace.
 
     Raises:
-        OSError: the file system knows no locks.
+        OSError: the file system has no locks.
     """
     question = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
     kind, _, _, _, pid = _FLOCK.unpack(fcntl.fcntl(descriptor, fcntl.F_GETLK, question))

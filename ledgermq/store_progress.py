@@ -1,4 +1,4 @@
-"""Our part of a store's checkpoint file: offsets that a restart, or a reader of the directory, can rely on.
+"""LedgerMQ's part of a store's checkpoint file: offsets on which a restart, or a reader of the directory, can rely.
 
 | bytes | field | |
 |---|---|---|

@@ -1,6 +1,6 @@
 """Reads two YAML files: `plain_acl.yml`, and the credentials for the import in the format of mqadmin's `tools.yml`.
 
-Scalars are read as texts: a secret `0123` is not a number.
+Scalars are read as text, so that a secret `0123` does not become a number.
 """
 
 from pathlib import Path
@@ -51,7 +51,7 @@ def _read(path: Path) -> Any:
 
 
 class _NoAliases(yaml.BaseLoader):
-    """Refuses aliases, by which a small file can expand to a large one."""
+    """A loader that refuses aliases, by which a small file can expand to a large one."""
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         if self.check_event(yaml.AliasEvent):

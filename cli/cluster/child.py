@@ -1,7 +1,7 @@
 """One node as a child process: starts it, sends it signals, notices its end.
 
-The event loop watches a pidfd: no thread or polling is needed, and no signal can reach another process that got the
-number of one that has ended. Linux only, as is `cli.lifeline`.
+The event loop watches a pidfd: this needs neither a thread nor polling, and no signal can reach another process with a
+reused process id. Linux only, as is `cli.lifeline`.
 """
 
 import asyncio
@@ -21,18 +21,18 @@ class Process(Protocol):
 
     @property
     def pid(self) -> int:
-        """Its number until `wait` has returned, also after its end."""
+        """Process id; kept after the end of the process, until `wait` has returned."""
 
     def wait(self) -> int:
         """Return the exit code, negative for a signal, once the process has ended."""
 
 
 Launch = Callable[[Path], Process]
-"""Starts a process that appends its output to a file and reads nothing."""
+"""Starts a process that appends its output to a file and has no input."""
 
 
 def program(argv: Sequence[str], environment: Mapping[str, str] | None = None) -> Launch:
-    """Return what starts a program, in a session of its own; it has our environment where none is given."""
+    """Return a function that starts a program in a session of its own, by default with our environment."""
 
     def launch(log_path: Path) -> Process:
         with log_path.open("ab") as log:
@@ -146,7 +146,7 @@ class Child:
 
     def _signal(self, number: signal.Signals) -> None:
         if self._process is not None and self.state is not ChildState.DOWN:
-            os.kill(self._process.pid, number)  # its number is nobody else's before `_reap`
+            os.kill(self._process.pid, number)  # its id is not reused before `_reap`
 
     def _reap(self, pidfd: int) -> None:
         asyncio.get_running_loop().remove_reader(pidfd)

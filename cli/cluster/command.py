@@ -182,7 +182,7 @@ def _print_rows(rows: list[dict[str, Any]]) -> None:
 
 
 def _up(arguments: argparse.Namespace) -> int:
-    # not at the top: the other verbs do not need it and must be fast
+    # imported here: the other verbs do not need it and must be fast
     with without_collections():
         from cli.cluster.template import fork_template
         from cli.cluster.up import Shape, run_cluster
@@ -191,18 +191,18 @@ def _up(arguments: argparse.Namespace) -> int:
     if arguments.shim:
         from chaos.fabric.shim import find_compiler
 
-        find_compiler()  # before there is a folder
+        find_compiler()  # before the folder is created
     if arguments.disks:
         from chaos.fabric.disk import own_mounts
 
-        own_mounts()  # before there are threads, and before the template
+        own_mounts()  # before threads and the template
     if arguments.fabric == "namespaces":
         from chaos.fabric.namespaces import own_network
 
         own_network()
     template = fork_template(main)
     if isinstance(template, int):
-        return template  # this is a node, which has ended
+        return template  # this process is a node that has ended
     shape = Shape(
         mode=arguments.mode,
         node_count=arguments.nodes,

@@ -26,7 +26,7 @@ class ControlServer:
         self._server: asyncio.Server | None = None
 
     async def start(self) -> None:
-        """Listen. The socket file of a process that ended is replaced; the caller holds the folder's lock."""
+        """Listen. Replace the socket file of an ended process; the caller holds the folder's lock."""
         (self._directory / SOCKET_NAME).unlink(missing_ok=True)
         with short_path(self._directory) as path:
             self._server = await asyncio.start_unix_server(self._serve, path, limit=LINE_LIMIT_BYTES)
@@ -44,7 +44,7 @@ class ControlServer:
             writer.write(json.dumps(answer).encode() + b"\n")
             await writer.drain()
         except (OSError, ValueError, KeyError, TypeError):
-            pass  # not one of our commands, or it has closed the connection: there is nobody to answer
+            pass  # not one of our commands, or its connection is closed: no answer
         finally:
             writer.close()
 

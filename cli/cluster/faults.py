@@ -1,4 +1,4 @@
-"""The faults that `cluster up` makes beside signals: links cut, disks full or dead, clocks wrong, and all of it undone.
+"""The faults that `cluster up` makes beside signals: cut links, full or dead disks, wrong clocks; and their repair.
 
 --links   Toxiproxy between brokers          cut, delay
 --fabric namespaces, by iptables             cut
@@ -24,7 +24,7 @@ from node.errors import CommandError
 VERBS: Final = frozenset(
     {"cut", "delay", "heal", "fill", "fail-disk", "replace-disk", "cut-power", "slow", "clock", "corrupt"}
 )
-_DISK_BYTES = 1 << 30  # sparse: it costs what is written
+_DISK_BYTES = 1 << 30  # sparse: takes only the written space
 _SLOW_MAX_MS = 60_000
 _CLOCK_MAX_S = 366 * 86_400
 
@@ -64,7 +64,7 @@ class Faults:
             self._shims = {name: Shim(broker.directory / "shim") for name, broker in self._brokers.items()}
 
     async def start(self) -> None:
-        """Start or create what the faults need; call it before the brokers start.
+        """Start what the faults need; call it before the brokers start.
 
         Raises:
             CommandError: something is missing or fails.
@@ -86,7 +86,7 @@ class Faults:
             await asyncio.to_thread(disk.close)
 
     def launch(self, node: NodePlan, usual: Launch) -> Launch:
-        """Return what starts a node: in its namespace and with the library where it is to have one, else as usual."""
+        """Return what starts a node: in its namespace and with the library, if configured, else by `usual`."""
         shim, namespaces = self._shims.get(node.name), self._namespaces
         if shim is None and namespaces is None:
             return usual
@@ -103,7 +103,7 @@ class Faults:
         """Carry out one of `VERBS`; return the proof.
 
         Raises:
-            CommandError: the cluster was not started for it, a word is wrong, or it had no effect.
+            CommandError: the cluster lacks the option for it, a word is wrong, or it had no effect.
         """
         if verb == "cut" and self._namespaces is not None:
             return await asyncio.to_thread(self._namespaces.cut, words)

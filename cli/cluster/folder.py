@@ -2,9 +2,9 @@
 
     DIR/cluster.json   mode, number of nodes, base port      DIR/namesrv/, DIR/n0/, ...  one folder a node
     DIR/lock           held by the running `cluster up`      DIR/control.sock            see `control`
-    DIR/peer-secret    random, made once; nodes that share a log know each other by it
-    DIR/controller-secret random, made once; controllers know each other by it
-    DIR/namesrv-secret random, made once; the nameserver knows the brokers by it
+    DIR/peer-secret    random, made once; proves nodes that share a log to each other
+    DIR/controller-secret random, made once; proves controllers to each other
+    DIR/namesrv-secret random, made once; proves brokers to the nameserver
 
 A folder with a lock file was made by `cluster up`. Any other folder that is not empty is refused.
 """
@@ -45,7 +45,7 @@ class ClusterFolder:
             ) from None
 
     def saved_base_port(self) -> int | None:
-        """The base port of the last run, so that clients can keep their settings; None: there was none."""
+        """Return the base port of the last run, so that clients can keep their settings; None without one."""
         saved = self._saved()
         return int(saved["base_port"]) if saved else None
 
@@ -69,7 +69,7 @@ class ClusterFolder:
             raise UsageError(f"{self.directory} holds {its}, not {ours}; choose another --dir or remove it")
 
     def write_configuration(self, plan: ClusterPlan) -> None:
-        """Write every node's configuration file, and the secrets that are not there."""
+        """Write every node's configuration file, and missing secrets."""
         of_peers = () if plan.mode is ClusterMode.STANDALONE else (plan.peer_secret_path,)
         of_controllers = (plan.controller_secret_path,) if plan.controllers else ()
         for path in (*of_peers, *of_controllers, plan.namesrv_secret_path):

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _DELAY_MAX_MS = 60_000
 _STOP_LIMIT_S = 5.0
-# Python runs this and becomes the server, which the kernel ends with this process.
+# Python runs this code and becomes the server, which ends with this process.
 _RUN = (
     "import os, sys; sys.path.insert(0, sys.argv[1]); from cli.lifeline import die_with_parent;"
     " die_with_parent(int(sys.argv[2])); os.execv(sys.argv[3], sys.argv[3:])"
@@ -26,16 +26,16 @@ _ROOMS = str(Path(__file__).resolve().parents[2])
 
 
 def require_toxiproxy() -> None:
-    """Check that Toxiproxy's server and its Python client are here.
+    """Check that Toxiproxy's server and its Python client are installed.
 
     Raises:
-        CommandError: they are not; the text has the command that installs them.
+        CommandError: one is not; the text has the command that installs it.
     """
     _links_module().find_server()
 
 
 def has_toxiproxy() -> bool:
-    """Whether Toxiproxy's server and its Python client are here."""
+    """Return whether Toxiproxy's server and its Python client are installed."""
     try:
         require_toxiproxy()
     except CommandError:
@@ -61,7 +61,7 @@ class Linking:
         self._one_at_a_time = asyncio.Lock()
 
     async def start(self) -> None:
-        """Start the server and make the proxies, before the brokers dial.
+        """Start the server and create the proxies, before the brokers dial.
 
         Raises:
             CommandError: it does not answer.

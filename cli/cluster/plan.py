@@ -31,7 +31,7 @@ HOST = "127.0.0.1"
 
 
 class ClusterMode(enum.StrEnum):
-    """How the brokers of a cluster replicate: in a Raft group, not at all, or from a master to its slaves."""
+    """How the brokers of a cluster replicate."""
 
     RAFT = "raft"
     STANDALONE = "standalone"
@@ -41,17 +41,17 @@ class ClusterMode(enum.StrEnum):
 
     @property
     def has_master(self) -> bool:
-        """The first broker is the master, the others are its slaves."""
+        """Whether the first broker is the master, and the others are its slaves."""
         return self in (ClusterMode.ASYNC, ClusterMode.SYNC)
 
     @property
     def has_links(self) -> bool:
-        """Brokers dial each other at addresses of their configuration, where a proxy can stand."""
+        """Whether brokers dial each other at configured addresses, where a proxy can be placed."""
         return self.has_master or self is ClusterMode.RAFT
 
     @property
     def has_slaves(self) -> bool:
-        """One broker, appointed or elected, is the master, the others are its slaves."""
+        """Whether one broker, appointed or elected, is the master of others."""
         return self.has_master or self is ClusterMode.CONTROLLER
 
 
@@ -64,7 +64,7 @@ _OF_NAMESERVER = frozenset({"insecureRegistration", "spreadSends", "spreadSendsA
 CLUSTER_NAME = "DefaultCluster"
 _FIRST_BROKER, _STRIDE, _RAFT, _HEALTH, _LINKS = 20, 20, 10, 11, 12
 _LINKS_API = 2
-_WRONG_BYTES = b"\xff" * 8  # no length of a frame or message: the listener closes the connection
+_WRONG_BYTES = b"\xff" * 8  # not a valid length of a frame or message, so that the listener closes the connection
 _CONTROLLERS, _FIRST_CONTROLLER, _CONTROLLER_STRIDE = 3, 4, 3
 _NODES_MAX = 9
 _NAMESERVER_OFFSETS = (0, 13, 15)
@@ -196,13 +196,13 @@ class ClusterPlan:
 
 
 _ANY_DISK = dict.fromkeys(("diskMaxUsedSpaceRatio", "diskSpaceCleanForciblyRatio", "diskSpaceWarningLevelRatio"), "100")
-"""No limit, since a cluster for trying things out shares its disk with everything else on the machine."""
+"""No limit, since a test cluster shares its disk with everything else on the machine."""
 
 
 def used_offsets(
     mode: ClusterMode, node_count: int, *, has_links: bool = False, groups: int = 1, nameservers: int = 1
 ) -> list[int]:
-    """Offsets from the base port that a cluster of `node_count` brokers listens at."""
+    """Return offsets from the base port that a cluster of `node_count` brokers listens at."""
     names = [port for first in _NAMESERVER_OFFSETS[:nameservers] for port in (first, first + 1)]
     per_broker = (0, _RAFT, _HEALTH) if mode in (ClusterMode.RAFT, ClusterMode.CONTROLLER) else (0, _HEALTH)
     brokers = [_FIRST_BROKER + _STRIDE * number + offset for number in range(node_count) for offset in per_broker]
@@ -215,7 +215,7 @@ def used_offsets(
 
 
 def _plan_links(mode: ClusterMode, node_count: int, base_port: int, groups: int) -> tuple[Link, ...]:
-    """Return what brokers dial to each other: in a Raft group all to all, in classic modes slaves to the master."""
+    """Return the links: in a Raft group between all brokers, in classic modes from slaves to the master."""
     members = node_count // groups
     pairs = [(i, j) for i in range(node_count) for j in range(node_count) if i != j and i // members == j // members]
     if mode.has_master:
@@ -318,7 +318,7 @@ def in_namespaces(plan: ClusterPlan) -> ClusterPlan:
         raise UsageError("--links is not for --fabric namespaces: iptables cuts its connections")
     rooms = ((10, plan.nameservers), (50, plan.controllers), (100, plan.brokers))
     hosts = {node.port: f"10.83.0.{first + number}" for first, nodes in rooms for number, node in enumerate(nodes)}
-    # a node's other listeners have the ports behind its own
+    # a node's other listeners have the ports after its own
     owners = sorted(hosts)
 
     def at(found: re.Match[str]) -> str:
@@ -412,7 +412,7 @@ def _plan_broker(
         }
     if groups > 1:  # each machine leads one of the first groups
         conf["preferredLeaderId"] = f"n{group * members + group % members}"
-        conf["defaultTopicQueueNums"] = "3"  # Go tries four queues in order: the fourth is then of another broker name
+        conf["defaultTopicQueueNums"] = "3"  # Go's client tries four queues in order: the fourth is another broker's
     if mode is ClusterMode.CONTROLLER:
         conf |= {
             "enableControllerMode": "true",

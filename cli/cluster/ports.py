@@ -1,4 +1,4 @@
-"""TCP ports of a local cluster: finds free ports, the processes that use others, and reserves blocks.
+"""TCP ports of a local cluster: finds free ports, names the processes that use others, and reserves blocks.
 
 A block is reserved by binding abstract unix sockets, one for every twenty ports. Like ports, their names belong to the
 network namespace and become free when the process ends.
@@ -31,7 +31,7 @@ class PortBlock:
 
 
 def is_free(port: int) -> bool:
-    """Whether a server could listen at this port of 127.0.0.1 now; ports in TIME_WAIT count as free."""
+    """Return whether a server could listen at this port of 127.0.0.1 now; ports in TIME_WAIT count as free."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -1,4 +1,4 @@
-"""Asks the nameserver which brokers are masters.
+"""Asks nameservers, masters and controllers for the roles of brokers.
 
 Source: RocketMQ `RouteInfoManager.getAllClusterInfo` (request 106).
 """
@@ -71,14 +71,14 @@ async def ask_first(client: RemotingClient, nameservers: Sequence[str], *, timeo
 
 @dataclass(frozen=True, slots=True)
 class CopyState:
-    """A slave as its master reports it: whether it is in sync, and how many bytes of the log it lacks."""
+    """A slave according to its master: whether it is in sync, and how many bytes of the log it lacks."""
 
     in_sync: bool
     lag_bytes: int
 
 
 async def ask_copies(client: RemotingClient, master: str) -> dict[str, CopyState]:
-    """The slaves that are connected to the broker at address `master`, by their address for clients.
+    """Return the slaves that are connected to the broker at address `master`, by their address for clients.
 
     Raises:
         CommandError: it cannot be reached, or answers with an error.
@@ -93,7 +93,7 @@ async def ask_copies(client: RemotingClient, master: str) -> dict[str, CopyState
 
 @dataclass(frozen=True, slots=True)
 class GroupStatus:
-    """A broker name as a controller reports it: the leading controller, the master's epoch, the in-sync set.
+    """A broker name according to a controller: the leading controller, the master's epoch, the in-sync set.
 
     Attributes:
         leader: address of the leading controller.
@@ -133,7 +133,7 @@ async def transfer_leadership(client: RemotingClient, leader: str, target: str) 
     Raises:
         CommandError: the leader cannot be reached, or refuses.
     """
-    from broker.admin.transfer import TRANSFER_LEADERSHIP  # loads a broker's modules, which no other command here needs
+    from broker.admin.transfer import TRANSFER_LEADERSHIP  # loads modules that only this command needs
 
     await request(client, leader, Command(TRANSFER_LEADERSHIP, ext={"target": target}), 5.0)
 

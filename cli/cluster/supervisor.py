@@ -1,4 +1,4 @@
-"""The process of `ledgermq cluster up`: starts the nodes, carries out commands of other shells, and stops the nodes.
+"""The process of `ledgermq cluster up`: it starts the nodes, carries out commands of other shells, and stops the nodes.
 
 starting --(nameserver listens, every broker registered, every broker name has a master)--> running --> stopping
 """
@@ -160,7 +160,7 @@ class Supervisor:
         } | await self._elected()
 
     async def _elected(self) -> Answer:
-        """The controllers, the master's epoch and the names of the in-sync set; nothing in other modes."""
+        """Return the controllers, the master's epoch and the names of the in-sync set; empty in other modes."""
         plan = self._plan
         if not plan.controllers:
             return {}
@@ -184,7 +184,7 @@ class Supervisor:
             await asyncio.sleep(_POLL_S)
 
     async def _missing(self) -> str | None:
-        """Return what is missing until the cluster is writable with all its nodes; None when nothing is."""
+        """Return what is missing until the cluster is writable with all its nodes; None if nothing is."""
         nameservers = self._plan.nameservers
         try:
             tables = [await ask_brokers(self._client, nameserver.address) for nameserver in nameservers]
@@ -214,14 +214,14 @@ class Supervisor:
         return f"{', '.join(late)} not in sync with {master.name}" if late else None
 
     def _master_of(self, table: BrokerTable) -> NodePlan | None:
-        """The broker with slaves; None where there is none at this moment."""
+        """Return the broker with slaves; None while there is none."""
         if self._plan.mode.has_master:
             return self._plan.brokers[0]
         masters = table.masters() if self._plan.mode.has_slaves else []
         return self._node_at(masters[0]) if masters else None
 
     async def _copies_or_none(self, master: NodePlan | None) -> dict[str, CopyState]:
-        """By address, what the master says of its slaves; nothing where there is no master, or it does not answer."""
+        """Return the states of the master's slaves, by address; empty without a master or its answer."""
         if master is None:
             return {}
         try:
@@ -230,7 +230,7 @@ class Supervisor:
             return {}
 
     def _copy_of(self, node: NodePlan, master: NodePlan | None, copies: dict[str, CopyState]) -> Answer:
-        """Whether a master or slave counts, and the bytes that it lacks; None where the master does not say."""
+        """Return whether a node counts, and the bytes that it lacks; None if the master does not tell."""
         if not self._plan.mode.has_slaves:
             return {}
         if node is master:
@@ -264,7 +264,7 @@ class Supervisor:
             "role": "down" if child.state is ChildState.DOWN else role,
             "state": child.state.value,
             "health": f"http://{node.host}:{node.health_port}",
-            # mounts of ours are in our namespace only: others see them through our process
+            # our mounts are in our namespace only; others see them through our process
             "log": f"/proc/{os.getpid()}/root{node.log_directory}" if self._plan.has_disks else str(node.log_directory),
         } | ({"broker": node.conf["brokerName"]} if node.command == "broker" else {})
 
@@ -440,7 +440,7 @@ class Supervisor:
         if not await child.stop(_STOP_LIMIT_S):
             self._say(f"{name} (pid {pid}) did not end within {_STOP_LIMIT_S:g} s of SIGTERM and was killed")
             return False
-        # SIGTERM, if it came before the node had installed its handler
+        # SIGTERM may arrive before the node has installed its handler
         in_order = child.exit_code in (0, -signal.SIGTERM)
         if not in_order:
             self._say(f"{name} (pid {pid}) ended with exit code {child.exit_code}: {child.last_line()}")

@@ -1,9 +1,9 @@
-"""The process of which the nodes of a cluster are forked: their modules are imported once, not once for each start.
+"""The process from which the nodes of a cluster are forked, so that their modules are imported only once.
 
     up --fork--> template --fork--> n0, n1, ..., also those that start again
      '-- one JSON packet a request, one an answer --'
 
-A node begins where a fresh process would be after its imports: there is no loop, no thread and no open file yet.
+A forked node is like a new process after its imports: it has no loop, no threads and no open files.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ _NODE_MODULES: Final = (
 
 
 class ForkedNode:
-    """A node's process, a child of the template; the same attributes as `subprocess.Popen` as far as `Child` asks."""
+    """A node's process, a child of the template, with the attributes of `subprocess.Popen` that `Child` uses."""
 
     def __init__(self, template: "Template", pid: int) -> None:
         self.pid = pid
@@ -43,11 +43,11 @@ class ForkedNode:
         try:
             return int(self._template.ask({"wait": self.pid}))
         except CommandError:
-            return -signal.SIGKILL  # by which it ended when the template did
+            return -signal.SIGKILL  # killed with the template
 
 
 class Template:
-    """The template's end in the process of `cluster up`."""
+    """The interface to the template in the process of `cluster up`."""
 
     def __init__(self, requests: socket.socket, pid: int) -> None:
         self._requests = requests
@@ -104,13 +104,13 @@ def fork_template(run_node: Callable[[Sequence[str]], int]) -> Template | int:
 
 
 def _serve(requests: socket.socket) -> list[str]:
-    """Answer requests until `up` has ended; return in forked nodes only, with the words of their command."""
+    """Answer requests until `up` has ended; return only in forked nodes, with the words of their command."""
     while packet := requests.recv(_PACKET_BYTES):
         request = json.loads(packet)
         if "wait" in request:
             answer = os.waitstatus_to_exitcode(os.waitpid(request["wait"], 0)[1])
         else:
-            with without_collections():  # not before: most errors of `up` are found before its first start
+            with without_collections():  # imported at the first start: most errors of `up` are found before
                 for module in _NODE_MODULES:
                     import_module(module)
             if not (answer := os.fork()):
@@ -132,10 +132,10 @@ def _become_node(words: Sequence[str], log_path: str) -> None:
 
 
 def _show_as(*words: str) -> None:
-    """Have `ps` show these words in place of the command line of `up`, as far as that has room."""
+    """Let `ps` show these words in place of the command line of `up`, as far as there is room."""
     fields = Path("/proc/self/stat").read_text().rsplit(")", 1)[1].split()
     start, end = int(fields[45]), int(fields[46])  # arg_start and arg_end of proc(5)
-    title = "\0".join(words).encode()[: end - start - 1].ljust(end - start, b"\0")  # a zero has to be the last
+    title = "\0".join(words).encode()[: end - start - 1].ljust(end - start, b"\0")  # the last byte has to be zero
     with contextlib.suppress(OSError), Path("/proc/self/mem").open("r+b", buffering=0) as memory:
         memory.seek(start)
         memory.write(title)

@@ -96,13 +96,13 @@ async def run_cluster(shape: Shape, limit_s: float, template: Template) -> int:
 
 
 def _prepare(shape: Shape) -> tuple[ClusterPlan, Connecting, tuple[ClusterFolder, PortBlock]]:
-    """The plan, how to connect to its nodes, and the locks on folder and ports, held while the objects exist."""
+    """Return the plan, how to connect to its nodes, and objects that hold the locks on folder and ports."""
     mode = ClusterMode(shape.mode)
     node_count = _node_count(mode, shape)
     settings = parse_settings(shape.settings)
     base_port = _ANY_BASE_PORT if shape.base_port is None else shape.base_port
     groups, nameservers = shape.groups, shape.nameservers
-    # refuses wrong values before anything is changed
+    # wrong values are refused before anything is changed
     has_links = shape.links == "always" or (shape.links == "auto" and mode.has_links and has_toxiproxy())
     plan_at = functools.partial(
         plan_cluster, directory=shape.directory, settings=settings, has_links=has_links, groups=groups,

@@ -1,4 +1,4 @@
-"""The order of events of the demo: stream, kill, restart, drain, compare.
+"""The course of the demo: stream, kill, restart, drain, compare.
 
 acked   0 %          40 %                    65 %           100 %
 send    |---------------X leader killed        ^ restarted    |   drain, compare logs
@@ -37,7 +37,7 @@ _NOBODY = "nobody"
 
 @dataclass(slots=True)
 class _Fault:
-    """The node that was killed, and when."""
+    """The killed node, and when it was killed."""
 
     killed: str = _NOBODY
     at_s: float = 0.0
@@ -52,8 +52,7 @@ async def run_drill(cluster: Fabric, lines: Sequence[bytes], began_s: float) -> 
         began_s: monotonic time from which `seconds` of the result counts.
 
     Raises:
-        CommandError: the cluster could not be used or broken at all. A failed check is no error, but part of the
-            result.
+        CommandError: the cluster could not be used or its leader not be killed. A failed check is part of the result.
     """
     with contextlib.closing(Judge()) as judge:
         return await _run(cluster, lines, judge, began_s)
@@ -122,7 +121,7 @@ async def _break_and_mend(cluster: Fabric, stream: LineStream, progress: StreamD
     fault.killed = (await await_leader(cluster)).leader or _NOBODY
     await cluster.act(Verb.KILL, fault.killed)
     progress.event(f"{fault.killed} led and was killed (SIGKILL)")
-    # a cluster that needs the killed node gets it back even if that share is not reached
+    # restart the node even if that share is not reached, since the cluster may need it
     with contextlib.suppress(TimeoutError):
         await asyncio.wait_for(stream.reached(START_AT), _LONGEST_DOWN_S)
     await asyncio.sleep(max(0.0, fault.at_s + _LEAST_DOWN_S - time.monotonic()))

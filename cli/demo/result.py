@@ -46,7 +46,7 @@ class DemoResult:
 
     @property
     def out_of_order(self) -> int:
-        """Lines stored or first delivered after a later one of their queue."""
+        """Number of lines stored or first delivered after a later one of their queue."""
         return self.findings.reordered + self.findings.disordered + self.findings.late_in_key
 
     @property

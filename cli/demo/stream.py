@@ -1,7 +1,7 @@
-"""The stream of the demo: numbered lines sent to a topic, and a consumer group that reads them at the same time.
+"""The stream of the demo: numbered lines sent to a topic while a consumer group reads them.
 
     line i -> lane i % lanes -> one queue      a lane sends a window of its lines at once, and waits for all of them;
-                                               lines that failed are sent again, first, in order
+                                               failed lines are sent again first, in order
 
 So the numbers rise within each queue even when a window fails in the middle: a Raft log keeps a prefix of the entries
 of its killed leader. A retry after a lost answer stores a line twice; this is counted and shown.
@@ -30,7 +30,7 @@ class LineStream:
         lines: message bodies.
         queues: the queues that get the lines, in turn.
         judge: judges all operations.
-        least_sending_s: a short input is spread over this time, so that the leader can be killed in the middle.
+        least_sending_s: seconds over which a short input is spread, so that the leader can be killed in the middle.
     """
 
     def __init__(
@@ -38,8 +38,8 @@ class LineStream:
     ) -> None:
         self.record = DrillRecord(time.monotonic(), judge.feed)
         self._judge = judge
-        self._sends: dict[int, CheckedSend] = {}  # by line
-        self._line_of: list[int] = []  # by number of the send
+        self._sends: dict[int, CheckedSend] = {}  # number of the send by line
+        self._line_of: list[int] = []  # line by number of the send
         self.received: set[int] = set()
         self.latencies_ms: list[float] = []
         self.began_s = 0.0
@@ -60,7 +60,7 @@ class LineStream:
         """Send every line until it is acknowledged.
 
         Raises:
-            LedgerMQError: an error that a retry cannot solve.
+            LedgerMQError: a retry cannot help.
         """
         self.began_s = time.monotonic()
         async with asyncio.TaskGroup() as lanes:
@@ -77,7 +77,7 @@ class LineStream:
             self.record.delivered(Delivery(number, time.monotonic(), *place))
 
     def _number_of(self, message: Message) -> int | None:
-        """Return the number of the send of a message; None when its body is not the line that was sent."""
+        """Return the number of the send of a message; None if its body is not that line."""
         number = int(message.properties[NUMBER_PROPERTY])
         is_known = 0 <= number < len(self._line_of)
         return number if is_known and message.body == self.lines[self._line_of[number]] else None

@@ -9,7 +9,7 @@ from pathlib import Path
 from node.errors import UsageError
 
 _DEFAULT_SIZE_BYTES = 20 << 20
-_LEAST_LINE_BYTES = 60  # so that 20 MB are tens of thousands of messages, not hundreds
+_LEAST_LINE_BYTES = 60  # short lines, so that 20 MB are tens of thousands of messages
 _TEXT = {".md", ".jsonl", ".java", ".go", ".toml"}
 _PROJECT = Path(__file__).resolve().parent.parent.parent
 _FOLDERS = ("benchmarks", "broker", "cli", "dledger", "docs", "ledgermq", "nameserver", "store", "tests")
@@ -23,7 +23,7 @@ def read_lines(path: Path, line_size_max_bytes: int) -> list[bytes]:
     """
     try:
         with path.open("rb") as file:
-            lines = list(file)  # cut at b"\n" only: a lone b"\r" is data
+            lines = list(file)  # split at b"\n" only: a lone b"\r" is data
     except OSError as error:
         raise UsageError(f"--input {path}: {error.strerror}") from error
     if not lines:
@@ -48,7 +48,7 @@ def write_default_text(path: Path) -> None:
 
 
 def _text_files() -> Iterator[Path]:
-    """Yield a checkout's documents, recorded histories and foreign sources; of a wheel, only its sources."""
+    """Yield the documents, recorded histories and foreign sources of a checkout; of a wheel only its sources."""
     is_checkout = (_PROJECT / "pyproject.toml").is_file()
     return _files_with(_TEXT if is_checkout else {".py"})
 

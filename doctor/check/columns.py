@@ -44,10 +44,10 @@ class Columns:
     Attributes:
         names: the queues of these records; `queues` are indexes into it.
         physical_offsets: of each record's first byte; in DLedger 48 after that of its entry.
-        codes: the tags code that its unit should have.
+        codes: the tags codes that their units should have.
         in_queue: False for prepared and rolled-back records, which have no unit.
-        damaged: bodies that fail their CRC.
-        suspect: properties with zero bytes in them.
+        damaged: whether the body fails its CRC.
+        suspect: whether the properties have zero bytes.
         keys: for the index, in the order of the log; `key_owners` are indexes of their records.
         entry_indexes, terms: DLedger's; empty in a classic log.
         batches: record -> number of its messages, for messages stored as one record.
@@ -156,7 +156,7 @@ class Collector:
         self.flags.append(flags)
 
     def add_opaque(self, physical: int, size: int) -> None:
-        """Add an entry of which only the place is known: it is in no queue and no index."""
+        """Add an entry of which only the place is known; it belongs to no queue and no index."""
         self.add(physical, size, b"", -1, 0, TRANSACTION_ROLLBACK, 0, b"")
 
     def _new_queue(self, topic: bytes, queue_id: int) -> int:

@@ -7,7 +7,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, order=True)
 class Fault:
-    """Something that is wrong. `offset` counts bytes in the file; `kind` is one of KINDS."""
+    """One fault. `offset` counts bytes in the file; `kind` is one of KINDS."""
 
     file: str
     offset: int
@@ -16,7 +16,7 @@ class Fault:
 
 
 BEHIND = "behind the log's end"
-"""In the details of faults that point there."""
+"""Part of the details of faults that point there."""
 
 KINDS = {
     "missing-file": "a file of a sequence is missing",

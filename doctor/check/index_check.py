@@ -216,7 +216,7 @@ def _extra(layout: StoreLayout, handle: IndexHandle, entry: npt.NDArray[np.void]
 
 
 def _is_tag(columns: Columns, rows: dict[int, int], entry: npt.NDArray[np.void]) -> bool:
-    """Whether an entry is for a tag, which newer releases index: its hash follows from the tags code."""
+    """Return whether an entry is for a tag, which newer releases index: its hash follows from the tags code."""
     row = rows.get(int(entry["offset"]))
     if row is None or not columns.codes[row]:
         return False

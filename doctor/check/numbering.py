@@ -18,7 +18,7 @@ _TOPIC_SIZE_MAX: Final = 255
 
 
 def is_folder_name(topic: bytes) -> bool:
-    """Whether a queue of this topic can have a directory."""
+    """Return whether a queue of this topic can have a directory."""
     return 0 < len(topic) <= _TOPIC_SIZE_MAX and b"/" not in topic and b"\0" not in topic and topic not in (b".", b"..")
 
 

@@ -40,8 +40,8 @@ class QueueClaims:
         spans: by queue and kind of units, the unit numbers `[first, end)` that records claim.
         deleted: records of deleted topics; they have no units.
         unwritten: units that a broker which has not stopped cleanly may have held in memory.
-        waits: how often it may still be waited for units that are being written.
-        torn: rows whose units or keys have more than the record has.
+        waits: number of times that the check may still wait for units that are being written.
+        torn: rows whose units or keys show more than the record has.
     """
 
     faults: list[Fault] = field(default_factory=list)
@@ -80,7 +80,7 @@ def check_units(
         columns: the records.
         optional: records that may have no unit yet.
         is_recent: units of its last records may still be written, if the store is in use.
-        written_end: behind this physical offset the last units of a queue may be missing.
+        written_end: physical offset behind which the last units of a queue may be missing.
     """
     claims = QueueClaims()
     claims.deleted = int((columns.in_queue & ~_living(queues, columns)).sum())
@@ -106,7 +106,7 @@ def expected_units(queues: QueueSet, columns: Columns, optional: npt.NDArray[np.
 
 
 def _living(queues: QueueSet, columns: Columns) -> npt.NDArray[np.bool_]:
-    """Return which records are of existing topics, and not from before a topic was deleted and created again."""
+    """Return which records belong to existing topics, and not to an earlier topic of the same name."""
     ends = [NEVER if queues.is_deleted(name.topic) else queues.removed.get(name.topic, 0) for name in columns.names]
     return np.asarray(columns.physical_offsets >= np.array([*ends, 0], np.int64)[columns.queues])
 
@@ -271,7 +271,7 @@ def _dangling(
         for number, found in units.pieces(first, end):
             used = (found["size"] != 0) & (found["size"] != BLANK_SIZE) & (found["physical"] >= min_offset)
             if layout.holder is not None:
-                used &= found["physical"] < max_offset  # others were written since the log was read
+                used &= found["physical"] < max_offset  # units written after the log was read
             at = np.flatnonzero(used)
             if not len(at):
                 continue
@@ -283,7 +283,7 @@ def _dangling(
 
 
 def _outside(claimed: list[Span], first: int, end: int) -> Iterator[Span]:
-    """The parts of `[first, end)` that no span covers."""
+    """Yield the parts of `[first, end)` that no span covers."""
     for low, high in sorted(claimed):
         if first < low:
             yield first, min(low, end)

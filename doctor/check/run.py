@@ -136,7 +136,7 @@ def check_store(
 
 
 def _add_notes(parts: list[FileCheck], findings: Findings) -> None:
-    """Note what is no fault."""
+    """Add notes about things that are not faults."""
     deleted = sum(part.deleted for part in parts)
     if deleted:
         findings.notes.append(
@@ -177,7 +177,7 @@ def check_file(
     optional = settled.optional(columns)
     torn: set[int] = set()
     if not layout.is_bare and len(columns):
-        is_recent = file in layout.log_files[-2:]  # the last one may just have been begun
+        is_recent = file in layout.log_files[-2:]  # the last file may just have been begun
         claims = check_units(
             layout, _queues(layout), columns, optional, is_recent=is_recent, written_end=settled.written_end
         )
@@ -205,7 +205,7 @@ def _check_keys(layout: StoreLayout, scan: FileScan, optional: npt.NDArray[np.bo
     for path in list_index(layout.root):
         try:
             handles.append(open_index(path))
-        except (ValueError, OSError):  # the check of the index file reports it
+        except (ValueError, OSError):  # the check of the index file reports this
             continue
     if layout.holder is not None:  # the index of a running broker is behind the log
         indexed = max((handle.header.end_offset for handle in handles), default=-1)

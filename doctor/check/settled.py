@@ -23,7 +23,7 @@ NEVER = (1 << 63) - 1
 class Settled:
     """The last entry known to be committed, and the end of the dispatched physical offsets; None: no bound.
 
-    `written_end`: behind this physical offset the last units of a queue may be missing.
+    `written_end`: physical offset behind which the last units of a queue may be missing.
     """
 
     last_index: int | None = None
@@ -41,7 +41,7 @@ class Settled:
 
 
 def find_settled(layout: StoreLayout) -> Settled:
-    """Return the bound from DLedger's checkpoint; without one, from what the queues contain."""
+    """Return the bound from DLedger's checkpoint; without one, from the contents of the queues."""
     written_end = _written_end(layout)
     if layout.raft_dir is None or layout.is_bare:
         return Settled(written_end=written_end)
@@ -52,7 +52,7 @@ def find_settled(layout: StoreLayout) -> Settled:
 
 
 def _written_end(layout: StoreLayout) -> int:
-    """Return up to where the checkpoint says that all units are written.
+    """Return the physical offset up to which, by the checkpoint, all units are written.
 
     `NEVER` after a clean stop, or if the checkpoint does not tell; 0 if there is none yet.
     """

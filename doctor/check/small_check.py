@@ -50,7 +50,7 @@ def _check_checkpoint(layout: StoreLayout, facts: LogFacts, findings: Findings) 
     path = layout.root / CHECKPOINT_NAME
     name = layout.name(path)
     if not path.exists():
-        if facts.records and layout.holder is None:  # a new store has none yet
+        if facts.records and layout.holder is None:  # a new store has no such file yet
             findings.add(name, 0, "checkpoint-missing", "recovery has to read the whole log")
         return
     content = path.read_bytes()

@@ -20,7 +20,7 @@ from doctor.read.walk import end_of, walk_file
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One replica at the place where they differ: its record, or None where it has none."""
+    """One replica at the place of the difference: its record, or None if it has none there."""
 
     name: str
     found: Found | None

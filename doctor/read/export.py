@@ -29,7 +29,7 @@ class Choice:
     key: str | None = None
 
     def fits(self, found: Found, record: Record | None) -> bool:
-        """Whether a record is selected."""
+        """Return whether a record is selected."""
         if record is None:
             return self.topic is None and self.queue_id is None and self.key is None
         if self.topic is not None and record.topic != self.topic:

@@ -58,7 +58,7 @@ class QueueSet:
         return self.root / (BATCH_DIR if batch else QUEUE_DIR) / topic / str(name.queue_id)
 
     def is_deleted(self, topic: bytes) -> bool:
-        """Whether the topic was deleted by the broker: it is not in topics.json, and has no queue any more."""
+        """Return whether the broker has deleted the topic: it is not in topics.json and has no queue."""
         found = self._deleted.get(topic)
         if found is None:
             folder = os.fsdecode(topic).replace("/", "_") or "_"
@@ -67,7 +67,7 @@ class QueueSet:
         return found
 
     def is_batch(self, topic: bytes) -> bool:
-        """Whether the topic's messages are queued by batches."""
+        """Return whether the topic's messages are queued by batches."""
         return (self.root / BATCH_DIR / (os.fsdecode(topic).replace("/", "_") or "_")).is_dir()
 
 
@@ -108,7 +108,7 @@ def list_queues(root: Path, kind: str) -> Iterator[QueueName]:
 
 
 def _usual(top: Path, unit_size: int, otherwise: int) -> int:
-    """Return the length of most files that hold whole units, looking at the first few hundred queues."""
+    """Return the length of most files with whole units, from the first few hundred queues."""
     files = []
     for number, name in enumerate(list_queues(top.parent, top.name)):
         if number >= 256:

@@ -57,7 +57,7 @@ class FileScan:
         read_error: the error of the disk, if it could not read all bytes.
         damages: rows of damaged records, with what is wrong.
         misnumbered: rows whose queue offset was corrected in `columns`, with the one they had.
-        nameless: rows that enter no queue because their topic cannot name a folder.
+        nameless: rows that belong to no queue, since their topic cannot name a folder.
     """
 
     file: OffsetFile

@@ -15,7 +15,7 @@ _POLL_S = 0.1
 
 
 def follow(root: Path, log_dir: Path | None, count: int) -> Iterator[Found | None]:
-    """Yield the last `count` records, then every new one; None whenever there is none, so that the caller may stop."""
+    """Yield the last `count` records, then every new one; yield None if there is none, so that the caller may stop."""
     layout = open_layout(root, log_dir)
     found = last_records(layout, count)
     yield from found

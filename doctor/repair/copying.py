@@ -1,4 +1,4 @@
-"""Copies files with their holes: a store is mostly files allocated ahead, and a copy must fit beside it."""
+"""Copies files with their holes: a store is mostly files allocated ahead, and a copy must not need their whole size."""
 
 import os
 import shutil

@@ -1,8 +1,8 @@
-"""Divides a gap inside a log among the records that replace the lost ones.
+"""Divides a gap inside a log among the records that replace lost ones.
 
 gap        |.......................................|
-queues     |      | lost A   | lost B |            |    units that still point into it
-frames     |filler| A        | B      | filler     |    no piece smaller than the smallest record
+queues     |      | lost A   | lost B |            |    units that still point into the gap
+frames     |filler| A        | B      | filler     |    each at least as large as the smallest record
 """
 
 from dledger.log.entry import HEADER_SIZE, encode_entry

@@ -46,7 +46,7 @@ class LogRepairer:
 
     Args:
         layout: the store to repair; no other process has it open.
-        old: the store with the queues and index units from before the repair; perhaps the same.
+        old: the store with the queues and index units before the repair; it may be the same.
         side: gets the bytes that are removed.
     """
 
@@ -236,7 +236,7 @@ class LogRepairer:
         return mended(record, body_size)
 
     def _find_lost(self, scans: list[FileScan]) -> list[Lost]:
-        """Return what the queues from before say about the places that will be filled."""
+        """Return what the old queues say about the places that will be filled."""
         ranges = [(scan.file.start + gap.start, scan.file.start + gap.end) for scan in scans for gap in scan.gaps]
         for scan in scans:
             rows = scan.columns.physical_offsets

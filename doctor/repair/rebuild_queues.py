@@ -31,8 +31,8 @@ class QueueBuilder:
     """Rebuilds the queues of the store at `root`.
 
     Args:
-        root: where the new ones go, beside the old names until `finish`.
-        old: the old queues, for what the log does not say.
+        root: the store; new queues have other names beside the old ones until `finish`.
+        old: the old queues, for what the log does not tell.
 
     Attributes:
         unplaced: number of units for which no place was found.
@@ -51,12 +51,12 @@ class QueueBuilder:
         return len(self._ends)
 
     def start(self) -> None:
-        """Remove what an earlier, interrupted repair left."""
+        """Remove what an interrupted repair has left."""
         for kind in (QUEUE_DIR, BATCH_DIR):
             shutil.rmtree(self.root / (kind + _NEW), ignore_errors=True)
 
     def put(self, columns: Columns, optional: npt.NDArray[np.bool_]) -> None:
-        """Write the units of one log file's records, except those that are `optional`."""
+        """Write the units of one log file's records, except `optional` ones."""
         for expected in expected_units(self.old, columns, optional):
             keep = ~expected.is_optional
             if keep.any():
@@ -90,7 +90,7 @@ class QueueBuilder:
         units = np.zeros(len(rows), QUEUE_UNIT)
         units["physical"], units["size"] = columns.physical_offsets[rows], columns.sizes[rows]
         units["code"] = columns.codes[rows]
-        if name.topic == SCHEDULE_TOPIC:  # due times, which depend on the levels of the broker and are not in the log
+        if name.topic == SCHEDULE_TOPIC:  # due times depend on the broker's levels, and are not in the log
             low = int(numbers.min())
             before = self.old.get(name).read(low, int(numbers.max()) - low + 1)[numbers - low]
             same = (before["physical"] == units["physical"]) & (before["size"] == units["size"])

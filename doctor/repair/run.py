@@ -33,7 +33,7 @@ OnProgress = Callable[[int], None]
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Sizes of files of which none may be left: of the index, and of a queue's file in bytes (0: the default)."""
+    """Sizes of files, if none is left to measure: of the index, and of a queue's file in bytes (0: the default)."""
 
     index: IndexLayout | None
     queue_file: int

@@ -1,8 +1,7 @@
 """Updates the small files after a repair to what is known now.
 
-Raft promises are not invented: a commit index that is not known stays unknown, a term without its vote becomes one in
-which this node votes for nobody, and a LedgerMQ node is marked as one that may have forgotten something. So is an
-elected replica.
+Raft state is not invented: an unknown commit index stays unknown, this node votes for nobody in a term without its
+vote, and a LedgerMQ node, or an elected replica, is marked as one that may have forgotten something.
 """
 
 from dataclasses import replace
@@ -26,7 +25,7 @@ _NOBODY = "forgotten"
 
 
 def repair_small_files(layout: StoreLayout, facts: LogFacts, *, has_index: bool) -> list[str]:
-    """Write them; return sentences about what was lost."""
+    """Write the small files; return sentences about what was lost."""
     notes: list[str] = []
     if not layout.is_bare:
         _write_checkpoint(layout.root, facts, has_index=has_index)

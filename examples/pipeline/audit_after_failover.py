@@ -1,7 +1,7 @@
-"""Was anything lost? python examples/pipeline/audit_after_failover.py HISTORY STORE STORE STORE; exit code 1: yes.
+"""Audit the logs after a failover: python examples/pipeline/audit_after_failover.py HISTORY STORE STORE STORE.
 
-HISTORY has what producers were told, as JSON Lines (ledgermq/history.py); the stores are those of a Raft group that is
-stopped. Prints each finding.
+HISTORY has the producers' outcomes, as JSON Lines (ledgermq/history.py); the stores are those of a stopped Raft group.
+Prints each finding; exit code 1 means that there are some.
 """
 
 import sys

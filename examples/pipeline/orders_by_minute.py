@@ -1,4 +1,4 @@
-"""Orders by the minute: python examples/pipeline/orders_by_minute.py NAMESERVER TOPIC CHECKPOINT.
+"""Count orders by the minute: python examples/pipeline/orders_by_minute.py NAMESERVER TOPIC CHECKPOINT.
 
 Reads what has come since the last run with the same CHECKPOINT, and prints a line for each minute and tag. Run it again
 and again, or take `.trigger(processingTime="10 seconds")` to leave it running.

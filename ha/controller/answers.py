@@ -14,7 +14,7 @@ from ledgermq.remoting.codec.java_json import java_json
 
 
 def master_fields(group: Group, *, with_set_epoch: bool = True) -> dict[str, str]:
-    """Header fields of the master; without a master only the epochs, as Java leaves out null values."""
+    """Return the header fields of the master; without a master only the epochs, as Java leaves out nulls."""
     fields = {
         "masterBrokerId": group.master_id,
         "masterAddress": group.address_of(group.master_id),
@@ -30,12 +30,12 @@ def role_notice(group: Group) -> Command:
 
 
 def set_body(group: Group) -> bytes:
-    """The in-sync set with its epoch."""
+    """Return the in-sync set with its epoch."""
     return java_json({"syncStateSet": sorted(group.in_sync), "syncStateSetEpoch": group.set_epoch})
 
 
 def election_body(group: Group, *, is_new: bool) -> bytes:
-    """The in-sync set; after an election also the addresses of all replicas."""
+    """Return the in-sync set, after an election also the addresses of all replicas."""
     members = {
         "brokerAddrs": {broker_id: one.address for broker_id, one in sorted(group.replicas.items())},
         "brokerName": group.name,
@@ -45,7 +45,7 @@ def election_body(group: Group, *, is_new: bool) -> bytes:
 
 
 def replicas_body(groups: Iterable[Group], is_alive: Callable[[str, int], bool]) -> bytes:
-    """For each group its master and its replicas, those in sync and the others."""
+    """Return for each group its master, its replicas in sync, and the others."""
     table: dict[str, Any] = {}
     for group in groups:
         replicas = [

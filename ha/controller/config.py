@@ -26,8 +26,8 @@ from ledgermq.remoting.tls_settings import TlsSettings
 
 _PORT_MAX = 65535
 LEASE_MAX_MS: Final = 4000
-"""A master gets no lease while its election is decided, at most 10 s: the wait for the last lease is a part of that."""
-_TIMEOUT_MIN_MS = 400  # several heartbeats of PySyncObj must fit
+"""No lease is granted during an election, 10 s at most, and the election waits for the end of the last lease."""
+_TIMEOUT_MIN_MS = 400  # PySyncObj needs several heartbeats within it
 
 
 def _read_peers(text: str) -> tuple[tuple[str, str], ...]:
@@ -187,7 +187,7 @@ class ControllerConfig:
         return all(is_loopback(split_address(address)[0]) for address in self.peers.values())
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """`(key, sentence)` of each relation between values that does not hold; none when the controller may start."""
+        """Yield `(key, sentence)` for each wrong relation between values; none if the controller may start."""
         if self.self_id not in self.peers:
             yield "controllerDLegerSelfId", f"{self.self_id!r} is not among the controllers {list(self.peers)}"
         if self.secret_file is None:

@@ -1,4 +1,4 @@
-"""The tasks of the leading controller: replace lost masters, and grant masters their leases.
+"""The work of the leading controller: it replaces lost masters, and grants leases to masters.
 
     broker dead, or a look at all masters -> stop its leases -> wait until they are over -> Elect -> tell the brokers
 
@@ -43,7 +43,7 @@ class Rules(Protocol):
 
 
 class ControllerLeadership:
-    """Owns the tasks of elections.
+    """Runs elections and grants leases while this controller leads.
 
     Args:
         lease_s: length of every lease.
@@ -85,7 +85,7 @@ class ControllerLeadership:
         return status.is_leader and status.term == self._term
 
     def changed(self) -> None:
-        """The leading controller, or the term, has changed."""
+        """Handle a change of the leading controller or of the term."""
         status = self._quorum.status
         if not status.is_leader:
             self._grants.follows()
@@ -114,7 +114,7 @@ class ControllerLeadership:
             return 0.0
         self._without_lease.discard(key)
         if not self.leads or group.master_id != beat.broker_id or replica.address != beat.address:
-            # this controller does not lead, there is no master, or this is a second process with the master's id
+            # not the leader, no master, or a second process with the master's id
             return 0.0
         return self._grants.grant(beat.name, beat.broker_id, now_s, self._quorum.status.answered_s)
 
@@ -146,7 +146,7 @@ class ControllerLeadership:
             self._spawn(group.name, self._replace(group))
 
     def _stands_still(self, group: Group) -> bool:
-        """Whether the master is silent, its lease is over, and a member of the in-sync set can take its place."""
+        """Return whether the master is silent, its lease over, and a member of the in-sync set can take its place."""
         return (
             group.master_id is not None
             and self._live.stands_still(group, self._now_ms(), self._rules().still_ms)
@@ -245,7 +245,7 @@ class ControllerLeadership:
     ) -> CommandOutcome:
         """Wait, then submit a command that is made from the state after the wait; one at a time per broker name.
 
-        The command is told whether it may depose a master that lives: only if its lease was waited for.
+        The command gets whether it may depose a living master: only if its lease was waited for.
         """
         lock = self._locks.setdefault(name, asyncio.Lock())
         async with lock:
@@ -259,7 +259,7 @@ class ControllerLeadership:
                 else:
                     await self._wait_for_lease(group.name, group.master_id)
             outcome = await self._quorum.submit(command(self._machine.groups.get(name), may_depose))
-            self._grants.resume(name)  # not reached while the command may still be applied
+            self._grants.resume(name)  # not before the outcome of the command is known
         return outcome
 
     def _can_depose(self, group: Group, asker: int, designated: bool) -> bool:

@@ -119,7 +119,7 @@ class ControllerRequests:
         return Answer(self._heartbeat_fields(beat, granted_s), remark="Heart beat success")
 
     def _heartbeat_fields(self, beat: ReplicaHeartbeat, granted_s: float) -> dict[str, str] | None:
-        """Fields for a LedgerMQ broker: its lease in ms, the epochs that this controller knows, the wanted successor.
+        """Return fields for a LedgerMQ broker: its lease in ms, the epochs known here, the wanted successor.
 
         A master also learns which brokers of its name have no room for messages. A broker asks for the decision if an
         epoch is new to it. The lease is for the master of this epoch.
@@ -168,7 +168,7 @@ class ControllerRequests:
         name, designated, asker = _name(ext, "brokerName"), boolean(ext, "designateElect"), long(ext, "brokerId")
         resigned_epoch = integer(ext, "resignedEpoch") if "resignedEpoch" in ext else None
         group, outcome = self._machine.groups.get(name), None
-        # only the master itself can know that it does not use its lease any more
+        # only the master itself can give up its lease
         is_by_master = group is not None and self._live.speaks_on(connection, name, group.master_id)
         if designated and resigned_epoch is None:
             outcome = await self._leadership.hand_over(name, asker)
@@ -215,7 +215,7 @@ class ControllerRequests:
         fields = master_fields(group, with_set_epoch=False)
         beat = None if group.master_id is None else self._live.last(group.name, group.master_id)
         if beat is not None and beat.ha_address:
-            fields["haServerAddr"] = beat.ha_address  # RocketMQ's brokers learn it from a nameserver
+            fields["haServerAddr"] = beat.ha_address  # RocketMQ's brokers get it from a nameserver
         return Answer(fields, set_body(group))
 
     async def _sync_state_data(self, connection: Connection, command: Command) -> Answer:

@@ -48,9 +48,9 @@ class Controller:
     """One controller; serves from `start()` to `close()`.
 
     Attributes:
-        registry: its metrics.
-        quorum: its part in the controllers' agreement.
-        machine: what they agreed on; only the quorum changes it.
+        registry: the metrics.
+        quorum: this member of the controllers' agreement.
+        machine: the agreed state; only the quorum changes it.
     """
 
     def __init__(self, config: ControllerConfig) -> None:
@@ -120,10 +120,10 @@ class Controller:
         _log.info("controller %s listens at %s", self._config.self_id, self._config.address)
 
     async def close(self) -> None:
-        """Answer what waits, close every connection, leave the quorum.
+        """Answer waiting requests, close every connection, leave the quorum.
 
         Raises:
-            QuorumError: the quorum failed while it ran, which is why the process ends.
+            QuorumError: the quorum failed while it ran, so that the process ends.
         """
         for timer in self._timers:
             timer.cancel()
@@ -197,7 +197,7 @@ class Controller:
 
     def _quorum_changed(self) -> None:
         if self.quorum.failure is not None:
-            signal.raise_signal(signal.SIGTERM)  # `close` then raises the error
+            signal.raise_signal(signal.SIGTERM)  # `close` raises the error
             return
         status = self.quorum.status
         _log.info("controllers: %s leads, term %d", status.leader_id or "nobody", status.term)
@@ -261,7 +261,7 @@ class Controller:
 
 
 def _quorum_settings(config: ControllerConfig) -> QuorumSettings:
-    """The quorum's settings; reads the secret.
+    """Return the quorum's settings; reads the secret.
 
     Raises:
         SecretFileError: it cannot be used.

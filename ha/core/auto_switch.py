@@ -36,8 +36,8 @@ class SlaveHandshake(NamedTuple):
 
     Attributes:
         broker_id: that the controllers gave it, 1 or more.
-        is_learner: it must never count.
-        wants_last_file: it has nothing, and wants no more than the log's last file.
+        is_learner: whether it must never count.
+        wants_last_file: whether it is empty, and wants only the log's last file.
     """
 
     broker_id: int
@@ -89,12 +89,12 @@ AUTO_SWITCH: Final = AutoSwitch()
 
 
 def encode_handshake(handshake: SlaveHandshake) -> bytes:
-    """As a slave sends it, in one write: RocketMQ's master misreads one that arrives in parts."""
+    """Return the bytes to send in one write: RocketMQ's master misreads a handshake that arrives in parts."""
     return _HANDSHAKE.pack(_AGREEING, handshake.wants_last_file, handshake.is_learner, handshake.broker_id)
 
 
 def read_handshake(data: memoryview) -> tuple[int, SlaveHandshake] | None:
-    """Its size and what it says; None while it is not whole. Raises `HaProtocolError`."""
+    """Return size and content of a handshake; None while it is incomplete. Raises `HaProtocolError`."""
     if len(data) < _HANDSHAKE.size:
         return None
     state, from_last_file, learner, broker_id = _HANDSHAKE.unpack_from(data)
@@ -104,7 +104,7 @@ def read_handshake(data: memoryview) -> tuple[int, SlaveHandshake] | None:
 
 
 def encode_answer(answer: MasterAnswer) -> bytes:
-    """As a master sends it; of the epochs the newest, `SENT_MAX` at most."""
+    """Return the bytes to send; of the epochs only the newest, `SENT_MAX` at most."""
     epochs = answer.epochs[-SENT_MAX:]
     newest = epochs[-1].number if epochs else 0
     entries = b"".join(_ENTRY.pack(*epoch) for epoch in epochs)
@@ -112,7 +112,7 @@ def encode_answer(answer: MasterAnswer) -> bytes:
 
 
 def read_answer(data: memoryview) -> tuple[int, MasterAnswer] | None:
-    """Its size and what it says; None while it is not whole. Raises `HaProtocolError`."""
+    """Return size and content of an answer; None while it is incomplete. Raises `HaProtocolError`."""
     if len(data) < _ANSWER.size:
         return None
     state, size, end, _ = _ANSWER.unpack_from(data)

@@ -23,8 +23,8 @@ class CopyRules:
     Attributes:
         wanted: number of copies, the master's own included, for which an acknowledgement waits; 1 waits for no slave.
         least: number of copies in sync, the own included, below which records are refused.
-        is_adaptive: wait for fewer than `wanted`, down to `least`, while fewer are in sync.
-        counts_durable: only what is durable on a slave counts.
+        is_adaptive: whether to wait for fewer than `wanted`, down to `least`, while fewer are in sync.
+        counts_durable: whether only what is durable on a slave counts.
         gap_max_bytes: a slave further behind than this is not in sync.
         catch_up_s: a slave that has not reached the master's end for this time is not in sync either.
     """
@@ -43,7 +43,7 @@ class Promise(NamedTuple):
     Attributes:
         confirmed: end of the records that may be read and dispatched.
         acknowledged: senders of records up to here are answered.
-        lacks_slaves: these senders are told that no slave has their records.
+        lacks_slaves: whether these senders are told that no slave has their records.
     """
 
     confirmed: int
@@ -56,22 +56,22 @@ class Copy:
 
     Args:
         name: identifies the slave, which counts once: a newer connection with the same name replaces the older one.
-        address: of its end of the connection, for people.
+        address: the slave's end of the connection, for people.
         start: where sending begins.
         now_s: the time.
         window_bytes: most bytes that are sent and not reported.
         batch_bytes: most bytes of a frame.
-        is_learner: it copies the log and never counts.
+        is_learner: whether it copies the log and never counts.
         serves_at: where it serves brokers of the group, `host:port`; empty where that is not known.
 
     Attributes:
-        sent: end of what was sent.
+        sent: offset up to which the log was sent.
         received, durable: as last reported.
         reported_s: when it last reported.
-        in_sync: it counts.
+        in_sync: whether it counts.
         caught_up_s: when its counted end last reached the master's end.
-        moved_s: when its counted end last rose, or was the end of everything sent.
-        stuck_looks: calls of `look` since then, at which it lacked something that was sent to it and counts here.
+        moved_s: when its counted end last rose, or was equal to `sent`.
+        stuck_looks: calls of `look` since then at which it lacked sent bytes that count here.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class Copy:
         self.serves_at = serves_at
         self._window_bytes = window_bytes
         self._batch_bytes = min(batch_bytes, FRAME_LIMIT_BYTES)
-        # an end of the master's log that it has not reached yet, and since when that is the mark
+        # an end of the master's log that it has to reach, and when that was set
         self._mark: tuple[int, float] = (-1, now_s)
 
     def next_size(self, end: int, file_size: int) -> int:
@@ -108,7 +108,7 @@ class Copy:
         """
         begin = self.received
         file_end = begin - begin % file_size + file_size
-        if self.sent >= file_end:  # the blank there may be as large as a record, and is reported with the next one
+        if self.sent >= file_end:  # the blank may be as large as a record, and is reported with the next one
             begin = file_end
         window = begin + self._window_bytes - self.sent
         left = file_size - self.sent % file_size
@@ -134,20 +134,20 @@ class Copy:
         if acked > before or acked == self.sent:
             self.moved_s = now_s
             self.stuck_looks = 0
-        if acked >= self._mark[0]:  # reports that come faster than new records do not move the mark
+        if acked >= self._mark[0]:  # the mark stays while reports come faster than new records
             self.caught_up_s = now_s if acked >= end else self._mark[1]
             self._mark = (end, now_s)
 
     def look(self, local: int, *, durable: bool) -> None:
-        """Count whether the master waits for it alone: it lacks what the master has up to `local`. Call it regularly.
+        """Count a call at which the master waits for this slave alone, for bytes below `local`. Call it regularly.
 
-        Looks are counted, and not time: the master may stand still. While the master's own flush is not done, either,
-        nothing would be gained by leaving out a slave.
+        Calls are counted, not time, since the master itself may stand still. A call does not count while the master's
+        own flush is not done, either: leaving out the slave would not help.
         """
         self.stuck_looks += self.acked(durable=durable) < min(self.sent, local)
 
     def acked(self, *, durable: bool) -> int:
-        """End of what counts."""
+        """Return the end of what counts."""
         return self.durable if durable else self.received
 
 
@@ -163,11 +163,11 @@ class Copies:
         self.slaves: dict[str, Copy] = {}
 
     def join(self, copy: Copy) -> None:
-        """Add a slave that has connected; it replaces an older connection of its name."""
+        """Add a connected slave; it replaces an older connection of its name."""
         self.slaves[copy.name] = copy
 
     def leave(self, copy: Copy) -> None:
-        """Its connection is closed."""
+        """Remove a slave whose connection is closed."""
         if self.slaves.get(copy.name) is copy:
             del self.slaves[copy.name]
 
@@ -209,7 +209,7 @@ class Copies:
         return self.rules.least <= ALONE or self.in_sync_count >= self.rules.least
 
     def promise(self, local: int, acknowledged: int) -> Promise:
-        """How far the promise holds.
+        """Return how far the promise holds.
 
         Args:
             local: end of the records for which this node's disk suffices.
@@ -242,7 +242,7 @@ class Copies:
 
     @staticmethod
     def _least(count: int, acks: list[int], local: int) -> int:
-        """The offset up to which `count` copies, the own one among them, have the log."""
+        """Return the offset up to which `count` copies, the own one included, have the log."""
         if count <= ALONE:
             return local
         return min(local, sorted(acks)[ALONE - count])

@@ -17,21 +17,21 @@ from typing import Final, NamedTuple
 from ha.core.copies import Copies, Copy, CopyRules, Promise
 
 _NEAR_BYTES: Final = 1 << 20
-"""A slave that lacks at most this many bytes may join; nothing more is confirmed until it has the rest."""
+"""Most bytes that a joining slave may lack; nothing more is confirmed until it has them."""
 _JOINING_SILENCE_S: Final = 1.0
-"""Seconds without a report after which confirming no longer waits for a slave that is to join."""
+"""Seconds without a report after which a joining slave is not waited for any more."""
 STUCK_LOOKS_MAX: Final = 4
-"""A member that has made no progress for so many looks of the master, though something waits for it, is left out."""
+"""Value of `Copy.stuck_looks` from which on a member is left out."""
 _NOBODY: Final = frozenset[int]()
 
 
 class Proposal(NamedTuple):
-    """An in-sync set for the controllers to agree to.
+    """An in-sync set that is proposed to the controllers.
 
     Attributes:
         ids: of the set, the master's own included.
         set_epoch: of the set that it replaces.
-        renews: it is the present set, which shall get another epoch.
+        renews: whether it is the present set, which shall get another epoch.
     """
 
     ids: frozenset[int]
@@ -91,7 +91,7 @@ class ElectedCopies(Copies):
 
     @property
     def counted(self) -> frozenset[int]:
-        """Ids of the replicas that must have a record before it is confirmed, the own one included."""
+        """Ids of the replicas that must have a record before it is confirmed, the own id included."""
         asked = _NOBODY if self._asked is None else self._asked.ids
         return self.agreed | asked | self._doubtful | self._joining | {self.own_id}
 
@@ -170,5 +170,5 @@ class ElectedCopies(Copies):
 
 
 def id_of(copy: Copy) -> int:
-    """The broker id of a slave of ours."""
+    """Return the broker id of a LedgerMQ slave."""
     return int(copy.name.rpartition("/")[2])

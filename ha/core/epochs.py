@@ -40,7 +40,7 @@ Epochs = tuple[Epoch, ...]
 
 
 def begun(epochs: Epochs, number: int, start: int) -> Epochs:
-    """The epochs of a log that ends at `start`, where epoch `number` begins.
+    """Return the epochs of a log that ends at `start`, after epoch `number` begins there.
 
     Raises:
         ValueError: there is an epoch of that number or a higher one already.
@@ -51,12 +51,12 @@ def begun(epochs: Epochs, number: int, start: int) -> Epochs:
 
 
 def up_to(epochs: Epochs, end: int) -> Epochs:
-    """The epochs of a log that was cut at `end`; one that begins there stays, and is empty."""
+    """Return the epochs of a log after a cut at `end`; an epoch that begins there stays, and is empty."""
     return tuple(epoch for epoch in epochs if epoch.start <= end)
 
 
 def number_at(epochs: Epochs, end: int) -> int:
-    """The newest epoch of a log that ends at `end`; 0 where it has none."""
+    """Return the newest epoch of a log that ends at `end`; 0 where it has none."""
     return max((epoch.number for epoch in epochs if epoch.start <= end), default=0)
 
 
@@ -80,27 +80,27 @@ def _ends(epochs: Epochs, end: int) -> Sequence[int]:
 
 
 def to_text(epochs: Epochs) -> str:
-    """The newest epochs as a handshake has them: `1-0;2-500`."""
+    """Return the newest epochs as a handshake has them: `1-0;2-500`."""
     return ";".join(f"{number}-{start}" for number, start in epochs[-SENT_MAX:])
 
 
 def from_text(text: str) -> Epochs:
-    """What `to_text` wrote.
+    """Parse the text of `to_text`.
 
     Raises:
-        ValueError: it is none, or numbers or starts do not rise.
+        ValueError: it is malformed, or numbers or starts do not rise.
     """
     return checked(map(_read, text.split(";") if text else ()))
 
 
 def encode_file(epochs: Epochs) -> bytes:
-    """The file's bytes."""
+    """Return the file's bytes."""
     lines = "".join(f"{number}-{start}\n" for number, start in epochs).encode()
     return b"%d\n%d\n%b" % (len(epochs), crc32(lines) & _CRC_MASK, lines)
 
 
 def decode_file(data: bytes) -> Epochs:
-    """What `encode_file`, or RocketMQ's broker, wrote.
+    """Parse a file that `encode_file`, or RocketMQ's broker, wrote.
 
     Raises:
         EpochFileError: it is damaged.
@@ -125,7 +125,7 @@ def _read(word: str) -> Epoch:
 
 
 def checked(entries: Iterable[Epoch]) -> Epochs:
-    """The epochs of a log, oldest first. Raises `ValueError`: they are out of range, or do not rise."""
+    """Return the epochs of a log, oldest first. Raises `ValueError`: they are out of range, or do not rise."""
     epochs: list[Epoch] = []
     for epoch in entries:
         number, start = epoch

@@ -1,4 +1,4 @@
-"""The handshake of our own dialect: identities, proofs that both hold the cluster's secret, and that the logs agree.
+"""The handshake of our own dialect: identities, proofs that both have the cluster's secret, and whether the logs agree.
 
     slave --OPENER--> master --challenge: nonce--> slave --SlaveHello, proof--> master
                       master --MasterWelcome, proof--> slave     the stream begins at `start`
@@ -68,12 +68,12 @@ class _CommonFields:
     inside_address: str
 
     def encode(self) -> bytes:
-        """As JSON."""
+        """Return the message as JSON."""
         return json.dumps(asdict(self)).encode()
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
-        """From JSON.
+        """Parse a message.
 
         Raises:
             HaProtocolError: it is not such a message.
@@ -207,15 +207,15 @@ def _epochs_of(hello: SlaveHello) -> Epochs:
 
 
 def seal(content: bytes, proof: bytes = b"") -> bytes:
-    """A message as it is sent."""
+    """Return a message as it is sent."""
     return _SIZES.pack(1 + len(proof) + len(content), len(proof)) + proof + content
 
 
 def unseal(data: memoryview) -> tuple[int, bytes, bytes] | None:
-    """`(size in the stream, proof, said)` of the message that `data` begins with; None while it is not whole.
+    """Return `(size in the stream, proof, content)` of the message at the start of `data`; None while it is incomplete.
 
     Raises:
-        HaProtocolError: it is none.
+        HaProtocolError: it is not a message.
     """
     if len(data) < _SIZES.size:
         return None

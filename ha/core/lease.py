@@ -1,4 +1,4 @@
-"""The lease of a master: until when it may acknowledge, by the monotonic clocks of master and controllers.
+"""The lease of a master: the time until which it may acknowledge, by the monotonic clocks of master and controllers.
 
     master      asks at a ----heartbeat----> leading controller, grants at g >= a
                 holds until a + length       waits until g + length + drift before it names a successor
@@ -15,10 +15,10 @@ time e, so the deposed one grants nothing later than e + `AUTHORITY_S`, and a ne
 from typing import Final
 
 DRIFT: Final = 0.05
-"""How much faster one clock may run than another, as a part of the time measured."""
+"""How much faster one clock may run than another, as a fraction."""
 
 AUTHORITY_S: Final = 0.5
-"""Seconds since it sent the newest message that a majority has answered, beyond which a controller grants nothing."""
+"""A controller grants nothing if a majority has answered nothing that it sent within so many seconds."""
 
 _BEAT_S: Final = 0.06
 _BEAT_MIN_S: Final = 0.01
@@ -45,15 +45,15 @@ class Lease:
         return self._ends_s
 
     def grant(self, asked_s: float, length_s: float) -> None:
-        """The leading controller granted `length_s` to a heartbeat that was sent at `asked_s`; late answers count."""
+        """Note a lease of `length_s`, granted to a heartbeat sent at `asked_s`; answers may come in any order."""
         self._ends_s = max(self._ends_s, asked_s + length_s)
 
     def give_up(self) -> None:
-        """The holder is master no more."""
+        """Give up the lease: the holder is not master any more."""
         self._ends_s = float("-inf")
 
     def holds(self, now_s: float) -> bool:
-        """Whether the master may acknowledge, and move its confirm offset, now."""
+        """Return whether the master may acknowledge, and move its confirm offset, now."""
         return now_s < self._ends_s
 
 
@@ -94,25 +94,25 @@ class Grants:
             del self._last[name]
 
     def grant(self, name: str, broker_id: int, now_s: float, answered_s: float) -> float:
-        """Grant the lease to the master that asks; returns its length in seconds, 0.0 when nothing is granted.
+        """Grant the lease to the master that asks; return its length in seconds, 0.0 if nothing is granted.
 
         Args:
             name: broker name of the master.
             broker_id: of the master.
             now_s: the time.
-            answered_s: when the newest thing was sent that a majority of the controllers has answered.
+            answered_s: when the newest message was sent that a majority of the controllers has answered.
         """
         is_certain = self._leads_since_s <= now_s < answered_s + AUTHORITY_S
         if not is_certain or now_s < self._stopped_s.get(name, float("-inf")):
             return 0.0
         holder, ends_s = self._last.get(name, (broker_id, now_s))
-        if holder != broker_id and now_s < ends_s:  # an election whose fate was not known for long was won after all
+        if holder != broker_id and now_s < ends_s:  # an election of long unknown outcome was won after all
             return 0.0
         self._last[name] = broker_id, now_s + self._length_s * (1 + DRIFT)
         return self._length_s
 
     def free_s(self, name: str, broker_id: int) -> float:
-        """Return the time from which on a successor of this master may be named, if the master uses leases."""
+        """Return the time from which on a successor of this master may be elected, if the master uses leases."""
         by_others = self._leads_since_s + AUTHORITY_S + self._length_s * (1 + DRIFT)
         holder, ends_s = self._last.get(name, (broker_id, by_others))
         return max(by_others, ends_s) if holder == broker_id else by_others

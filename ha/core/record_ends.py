@@ -1,4 +1,4 @@
-"""Finds the starts and ends of records in bytes of a log that arrive in pieces; only whole records are dispatched."""
+"""Finds where records start and end in bytes of a log that arrive in pieces; only whole records are dispatched."""
 
 import re
 import struct
@@ -14,7 +14,7 @@ _MAGICS: Final = re.compile(b"|".join(re.escape(_PREFIX.pack(0, one)[4:]) for on
 
 
 def last_record_end(file: Readable, position: int, written: int, file_size: int) -> int:
-    """End of the last whole record of a file of a classic log; the blank at the file's end is none.
+    """Return the end of the last whole record in a file of a classic log; the blank at the file's end is none.
 
     Args:
         file: the file's bytes.
@@ -40,7 +40,7 @@ def last_record_end(file: Readable, position: int, written: int, file_size: int)
 
 
 def is_blank(file: Readable, position: int, written: int, file_size: int) -> bool:
-    """Whether the file has arrived whole, and ends with a blank that begins at `position`."""
+    """Return whether the file has arrived whole, and ends with a blank that begins at `position`."""
     return (
         written == file_size
         and file_size - position >= BLANK_SIZE_MIN
@@ -49,7 +49,7 @@ def is_blank(file: Readable, position: int, written: int, file_size: int) -> boo
 
 
 def record_start(file: Readable, low: int, position: int, written: int, base: int, file_size: int) -> int | None:
-    """Start of the record, or of the blank at the file's end, in which the byte at `position` lies.
+    """Return the start of the record, or of the blank at the file's end, in which the byte at `position` lies.
 
     A record holds its own physical offset, and a blank reaches to the file's end, so both are found without the records
     before them.

@@ -1,4 +1,4 @@
-"""The role of a broker among the replicas of its name, by the controllers' decisions.
+"""The role of a broker among the replicas of its name, according to the controllers' decisions.
 
     controllers' answer --take()--> nothing new | a part to play: master of an epoch | slave of a master | neither
                         --election()--> whether to ask the controllers for a master, and why
@@ -52,7 +52,7 @@ class Election(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class PartChange:
-    """From now on this broker has this part. `known` is the decision, with the epoch and the master."""
+    """The part that this broker takes now. `known` is the decision, with the epoch and the master."""
 
     play: ReplicationPart
     known: GroupDecision
@@ -62,7 +62,7 @@ NOTHING = GroupDecision(None, "", "", 0, frozenset(), 0)
 
 
 class ReplicaRole:
-    """The state of one process. It begins without a part.
+    """The role of one process. It begins without a part.
 
     Attributes:
         own_id: given by the controllers.
@@ -78,7 +78,7 @@ class ReplicaRole:
         self.known = NOTHING
         self.play = ReplicationPart.NEITHER
         self._asked_epoch = -1
-        self._lost_epoch = -1  # for which the process before was elected, or in which this one resigned
+        self._lost_epoch = -1  # epoch for which the former process was elected, or in which this one resigned
 
     def take(self, decision: GroupDecision, *, is_in_doubt: bool = False) -> PartChange | None:
         """Take over an answer of the controllers; return the part to change to, None if the present one stays.

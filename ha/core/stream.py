@@ -33,12 +33,12 @@ _OFFSET: Final = struct.Struct(">q")
 _REPORT: Final = struct.Struct(">qq")
 _PLAIN: Final = struct.Struct(">qi")
 _HEADER: Final = struct.Struct(">qiiqI")
-_HEADS: Final = 0  # what a seal covers: a report or header, or the bytes behind a header
+_HEADS: Final = 0  # what a seal covers: a report or header, or the bytes after a header
 _BYTES: Final = 1
 
 
 class Report(NamedTuple):
-    """A slave's report: the end of its log, and of what is durable there. RocketMQ's slave reports the first only."""
+    """A slave's report: the end of its log, and of its durable part. RocketMQ's slave reports the first only."""
 
     received: int
     durable: int
@@ -74,22 +74,22 @@ class Dialect(Protocol):
     tells_confirmed: bool
 
     def report(self, report: Report) -> bytes:
-        """A report as it is sent."""
+        """Return a report as it is sent."""
 
     def read_report(self, data: memoryview) -> Report:
-        """The report that `data` begins with. Raises `HaProtocolError`."""
+        """Return the report at the start of `data`. Raises `HaProtocolError`."""
 
     def header(self, header: Header) -> bytes:
-        """A header as it is sent."""
+        """Return a header as it is sent."""
 
     def read_header(self, data: memoryview) -> Header:
-        """The header that `data` begins with; called once for each. Raises `HaProtocolError`."""
+        """Return the header at the start of `data`; called once for each. Raises `HaProtocolError`."""
 
     def seal(self, data: bytes | memoryview) -> bytes:
-        """The `seal_size` bytes that follow the bytes of a frame, or a snapshot; none behind no bytes."""
+        """Return the `seal_size` bytes that follow the bytes of a frame, or a snapshot; none after no bytes."""
 
     def check(self, data: bytes | memoryview, seal: memoryview) -> None:
-        """Whether `seal` is that of `data`. Raises `HaProtocolError`."""
+        """Check the seal of `data`. Raises `HaProtocolError`."""
 
 
 class Unsealed:
@@ -164,7 +164,7 @@ class Ours(Unsealed):
 
 
 class SealedOurs(Ours):
-    """Ours, between two nodes that have proved the secret to each other; for one end of one connection.
+    """Our dialect with seals, for one end of a connection of two nodes that have proved the secret to each other.
 
     Args:
         secret: by which the slave proved itself.
@@ -221,7 +221,7 @@ def _compare(right: bytes, given: memoryview) -> None:
 
 
 def check_header(header: Header) -> Header:
-    """The header itself. Raises `HaProtocolError`: it cannot be."""
+    """Return a valid header. Raises `HaProtocolError`: its values are impossible."""
     if header.offset < 0 or not 0 <= header.size <= FRAME_LIMIT_BYTES or (header.confirm_offset or 0) < 0:
         raise HaProtocolError(f"a header of offset {header.offset}, size {header.size}")
     return header

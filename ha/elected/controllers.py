@@ -30,24 +30,24 @@ _DECIDED_AGAINST: Final = frozenset(
         *(Cause.CONTROLLER_INVALID_REPLICAS, Cause.CONTROLLER_BROKER_NOT_ALIVE, Cause.CONTROLLER_ALTER_FAILED),
     )
 )
-"""Codes of the controllers' state machine: the request was not carried out, and will not be."""
+"""Codes of the controllers' state machine, which say that the request was not and will not be carried out."""
 
 _log = RateLimitedLog(logging.getLogger(__name__))
 
 
 class NoControllerError(HaError):
-    """No controller that could be reached leads."""
+    """No reachable controller leads."""
 
 
 class ControllerAnswer(NamedTuple):
-    """An answer. `is_alone`: no earlier attempt can have been carried out as well."""
+    """An answer. `is_alone`: no earlier attempt can have been carried out, too."""
 
     command: Command
     is_alone: bool
 
 
 class ProposalResult(NamedTuple):
-    """Result of a proposal: the decided set with its epoch; None: refused, or, if not `is_certain`, not known."""
+    """Result of a proposal: the decided set with its epoch; None: refused, or unknown if not `is_certain`."""
 
     ids: frozenset[int] | None
     set_epoch: int
@@ -87,12 +87,12 @@ class Controllers:
             if answer.code != Cause.CONTROLLER_NOT_LEADER.code:
                 self._leading = address
                 return ControllerAnswer(answer, is_alone)
-            is_alone = False  # it may have led until now: then others may have agreed to what it proposed
+            is_alone = False  # it may have led until now, and its proposals may have been agreed to
             trouble = f"{address} does not lead"
         raise NoControllerError(f"no controller leads, the last one asked: {trouble}")
 
     async def enrol(self, files: IdentityFiles, address: str) -> ReplicaIdentity:
-        """Return this broker's identity: from its file, or a new one, which is requested until the controllers give it.
+        """Return this broker's identity, from its file, or a new one that is requested until the controllers give it.
 
         Args:
             files: store the identity, and the requested one.
@@ -168,7 +168,7 @@ class Controllers:
         return _whole(answer.ext.get("masterEpoch"))
 
     async def hand_over(self, epoch: int, successor: int) -> None:
-        """The master of `epoch` has resigned: let this member of its in-sync set be master. Raises as `elect`."""
+        """Ask for the election of this member of the in-sync set: the master of `epoch` resigned. Raises as `elect`."""
         fields = {"brokerId": successor, "designateElect": "true", "resignedEpoch": epoch}
         _accepted((await self.ask(RequestCode.CONTROLLER_ELECT_MASTER, fields)).command)
 

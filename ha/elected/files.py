@@ -31,7 +31,7 @@ class EpochFile:
     """The file of the log's epochs in `directory`, the store's root; empty before `load`.
 
     Attributes:
-        newest: number of the newest epoch that the file ever had, also if its records were lost or cut; 0: none.
+        newest: number of the newest epoch that the file ever had, even if its records were lost or cut; 0: none.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -71,11 +71,11 @@ class EpochFile:
 
 
 class BootFile:
-    """File with the boot of the machine in which this replica last ran, and the doubt of its log (`ha.core.doubt`).
+    """The file with the boot id of this replica's last run, and the doubt of its log (`ha.core.doubt`).
 
     Args:
         directory: the store's root, not opened yet.
-        boot: id of this boot; None takes `boot_id`.
+        boot: id of this boot; None: `boot_id` gives it.
     """
 
     def __init__(self, directory: Path, boot: str | None = None) -> None:
@@ -85,7 +85,7 @@ class BootFile:
         self._written = b""
 
     def has_lost_power(self) -> bool:
-        """Whether records may be missing that the run before had reported before they were durable.
+        """Return whether a power cut may have taken records that the last run had reported before they were durable.
 
         A file that cannot be read counts as damaged by a power cut.
         """

@@ -45,10 +45,10 @@ _HAND_OVER_S: Final = 0.7
 _HAND_OVER_LOOK_S: Final = 0.001
 _LOOK_S: Final = 0.5
 _FULL_LOOKS: Final = 4
-"""Number of checks without room on the disk after which a master hands over; deleted files may make room before."""
+"""Number of checks of a full disk after which a master hands over; before that, deleted files may make room."""
 
 _PATIENCE_S: Final = 1.0
-"""Seconds without a lease after which a master refuses records; until then they wait for the lease."""
+"""Seconds without a lease after which a master refuses records; until then records wait for the lease."""
 
 _NO_LEASES: Final = "the controllers grant no leases, as RocketMQ's: this broker follows under them, and cannot lead"
 
@@ -82,7 +82,7 @@ class ElectedMember:
         self._boot = BootFile(config.root, boot)
         self._has_lost_power = self._boot.has_lost_power()
         if self._has_lost_power:
-            # before the store opens: a start that fails closes the store cleanly, and the next start would not know
+            # before the store opens, since a failed start closes the store cleanly
             self._boot.write(is_durable=config.master.rules.counts_durable, in_doubt=True)
         self._doubt = Doubt()
         self.master = Master(config.master, loop, machine, self._copies)
@@ -93,22 +93,22 @@ class ElectedMember:
         self._replica_role = ReplicaRole(group.broker_id)
         self._own_hint = LeaderHint(f"{group.name}/{group.broker_id}", group.client_address)
         self._lease = Lease()
-        self._grants_leases: bool | None = None  # whether the controllers do, by their answers to heartbeats
-        self._is_open = False  # as master: everything that was in the log is confirmed, and records are accepted
-        self._successor: int | None = None  # id of the successor to which this master is handing over
+        self._grants_leases: bool | None = None  # whether the controllers say so in their answers to heartbeats
+        self._is_open = False  # as master: the log of the election is confirmed, so records are accepted
+        self._successor: int | None = None  # id of the successor during a hand-over
         self._why_full: Callable[[], str | None] = lambda: None
-        self._full: str | None = None  # at the last check
-        self._without_room = frozenset[int]()  # ids of brokers without room, by the leading controller's answer
+        self._full: str | None = None  # why there was no room at the last check
+        self._without_room = frozenset[int]()  # ids of brokers without room, from the leading controller
         self._is_proposing = False
         self._log: CommitLog | None = None
         self._is_due = asyncio.Event()
         self._beats = {address: asyncio.Event() for address in controllers.addresses}
         self._tasks: set[asyncio.Task[None]] = set()
         self._trouble = RateLimitedLog(_log)
-        self._routed = ("", "")  # a master's addresses for clients and for slaves, from a nameserver
+        self._routed = ("", "")  # a master's client and slave addresses, from a nameserver
 
     def attach(self, log: CommitLog) -> None:
-        """The log whose part this is."""
+        """Set the log whose part this is."""
         self._log = log
         self.master.attach(log)
         self.slave.attach(log)
@@ -141,7 +141,7 @@ class ElectedMember:
         self._why_full = why_full
 
     def ask_controllers(self) -> None:
-        """Ask the controllers for their decision, after a notice that need not be true."""
+        """Ask the controllers for their decision; called on a notice, which may be false."""
         self._is_due.set()
 
     def follow(self, ha_address: str, client_address: str) -> bool:
@@ -204,7 +204,7 @@ class ElectedMember:
         return self._acting.late()
 
     def on_flushed(self) -> None:
-        """More is durable here."""
+        """Note that more of the log is durable."""
         self._acting.on_flushed()
 
     def needed_offset(self) -> int | None:
@@ -288,7 +288,7 @@ class ElectedMember:
                 self._take(await self._controllers.decided())
                 if self._successor is None and (election := self._replica_role.election()) is not None:
                     pause_s = _RETRY_S
-                    beat = self._heartbeat()  # so that the election does not use one of an earlier process
+                    beat = self._heartbeat()  # so that no heartbeat of an earlier process is used
                     await asyncio.gather(*(self._controllers.beat(address, beat) for address in self._beats))
                     is_new = election is Election.NEW_PROCESS
                     epoch = await self._controllers.elect(group.broker_id, is_new_process=is_new)
@@ -297,7 +297,7 @@ class ElectedMember:
                     failures = 0
                     continue
                 if self._acting is self.slave and not self.slave.receiver.address:
-                    pause_s = _RETRY_S  # it is not known yet where the master listens to slaves
+                    pause_s = _RETRY_S  # the master's address for slaves is not known yet
             except (NoControllerError, HaProtocolError) as error:
                 self._trouble.warning("the part of this broker is not known anew: %s", error)
                 pause_s = min(_RETRY_S * _GROWTH ** min(failures, 30), _RETRY_MAX_S)
@@ -318,7 +318,7 @@ class ElectedMember:
                 async with asyncio.timeout(max(0.0, asked_s + pause_s - _now_s())):
                     await hurry.wait()
         self._lease.give_up()
-        await self._controllers.leave()  # another replica, whose disk works, is elected
+        await self._controllers.leave()  # so that a replica with a working disk is elected
 
     async def _watch_room(self) -> None:
         looks = 0
@@ -337,11 +337,11 @@ class ElectedMember:
     def _heartbeat(self) -> Mapping[str, object]:
         log, group, config = self._attached, self.config.master.group, self.config
         confirmed = self.slave.heard if self._acting is self.slave else None
-        # a new master has not confirmed that much yet
+        # a new master may not have confirmed that much yet
         start = self._history.epochs[-1].start if self._history.epochs else 0
         if confirmed is not None and self._doubt.heard(self.slave.epoch, max(confirmed, start), log.max_offset):
             _log.info("the log has what the master of epoch %d confirmed: no longer in doubt", self.slave.epoch)
-            # then the next process is in doubt until it has asked the master
+            # then the next process is in doubt, too, until it has asked the master
             with contextlib.suppress(StoreError, OSError):
                 self._note_doubt()
         doubt = {} if self._doubt.epoch is None else {"doubtEpoch": self._doubt.epoch}
@@ -363,12 +363,12 @@ class ElectedMember:
         )
 
     def _beaten(self, asked_s: float, answer: Mapping[str, str] | None) -> float:
-        """Handle a controller's answer (None: none) to a heartbeat sent at `asked_s`; return the lease in s, or 0.0."""
+        """Handle the answer to a heartbeat sent at `asked_s`, None if there was none; return the lease in s, or 0.0."""
         if answer is None:
             return 0.0
         self._grants_leases = bool(self._grants_leases) or "masterEpoch" in answer
         if self.slave.is_learner == self._grants_leases:
-            self.slave.learn_only(not self._grants_leases)  # a broker that cannot lead must not be elected
+            self.slave.learn_only(not self._grants_leases)  # since a broker that cannot lead must not stay elected
         if self._acting is self.master and not self._grants_leases:
             self._trouble.warning("elected master of epoch %d, and %s", self.master.epoch, _NO_LEASES)
         try:
@@ -429,7 +429,7 @@ class ElectedMember:
         self.slave.stop_following()
         end = log.max_offset
         self._doubt.leads()
-        self._note_doubt()  # before the epoch begins, which cannot be tried again
+        self._note_doubt()  # before the epoch begins, which happens once
         self._history.begin(known.master_epoch, end)
         self._lease.give_up()
         self._is_open = False
@@ -461,7 +461,7 @@ class ElectedMember:
 
     async def _hand_over(self, successor: int) -> None:
         log, epoch = self._attached, self.master.epoch
-        log.tell_role()  # records are refused from now on: sends are held, or tried again
+        log.tell_role()  # from now on sends are held, or refused and tried again
         began_s = self._loop.time()
         try:
             while log.confirm_offset < log.max_offset and self._loop.time() < began_s + _HAND_OVER_S:
@@ -481,11 +481,11 @@ class ElectedMember:
         finally:
             self._successor = None
             if self._acting is self.master:
-                log.settle()  # accepts records again once everything in the log is confirmed
+                log.settle()  # records are accepted again once all of the log is confirmed
             self.ask_controllers()
 
     def _stop_leading(self) -> None:
-        """Refuse the batches that wait, since the next master may cut them, and follow."""
+        """Refuse the waiting batches, which the next master may cut, and become a slave."""
         self._lease.give_up()
         self.master.end()
         self.slave.follow_elected(self.master.epoch, "", None)
@@ -540,7 +540,7 @@ class ElectedMember:
             _log.info("in-sync set %s, epoch %d", sorted(ids), set_epoch)
             self._attached.settle()
 
-    # ---- inside
+    # ---- internals
 
     @property
     def _attached(self) -> CommitLog:
@@ -559,5 +559,5 @@ class ElectedMember:
 
 
 def _now_s() -> float:
-    """Return seconds of a clock that never goes back and runs while the machine sleeps, as others' clocks do."""
+    """Return seconds of a monotonic clock that runs while the machine sleeps, as others' clocks do."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)

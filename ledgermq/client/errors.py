@@ -306,7 +306,7 @@ class SendManyError(LedgerMQError, ExceptionGroup[LedgerMQError]):
         self.outcome_known = all(failure.outcome_known for failure in failures)
 
     def derive(self, excs: Sequence[LedgerMQError]) -> "SendManyError":  # type: ignore[override]
-        """The group of a subset of the errors, for `except*`."""
+        """Return the group of a subset of the errors, for `except*`."""
         return SendManyError(excs, self.outcomes)
 
     @property
@@ -339,7 +339,7 @@ class ClosedError(LedgerMQError):
     """The object is not open: use it inside `async with`, or between `start()` and `close()`."""
 
 
-MAYBE_DONE_CODES = frozenset({1, 10, 11, 12})  # 1: RocketMQ answers a quorum time-out so
+MAYBE_DONE_CODES = frozenset({1, 10, 11, 12})  # code 1 of RocketMQ may be a quorum time-out
 MAYBE_DONE_CAUSES = frozenset({"leader-changed", "no-quorum", "disk-failed", "flush-timeout", "replica-timeout"})
 
 NOT_LEADER_CODES = frozenset({14, 501})
@@ -364,13 +364,13 @@ BY_CODE: Mapping[int, type[RefusedError]] = {
 
 
 def _route_answer(answer: LedgerMQError) -> str:
-    """The first line of a nameserver's error; a server that does not serve routes is named as what it may be."""
+    """Return the first line of a nameserver's error; say so if the server seems not to be a nameserver."""
     text = str(answer).partition("\n")[0]
     return f"{text}: this may be a broker's port" if isinstance(answer, NotSupportedError) else text
 
 
 def unreachable_from(address: str, error: RemotingError) -> UnreachableError:
-    """The typed error for a request that got no answer."""
+    """Return the typed error for a request that got no answer."""
     if isinstance(error, RequestTimeoutError):
         return AnswerTimeoutError(address, error.timeout_s)
     if isinstance(error, ConnectError):
@@ -379,7 +379,7 @@ def unreachable_from(address: str, error: RemotingError) -> UnreachableError:
 
 
 def refusal_from(address: str, code: int, remark: str | None, ext: Mapping[str, str] | None) -> RefusedError:
-    """The typed error for an error answer; code 14 with a leader or the cause `not-leader` is a redirect."""
+    """Return the typed error for an error answer; code 14 with a leader or the cause `not-leader` is a redirect."""
     ext = ext or {}
     is_redirect = code in NOT_LEADER_CODES and (_leader_hint(ext) is not None or ext.get("cause") == "not-leader")
     kind = NotLeaderError if is_redirect else BY_CODE.get(code, ServerError)
@@ -387,13 +387,13 @@ def refusal_from(address: str, code: int, remark: str | None, ext: Mapping[str, 
 
 
 def _leader_hint(ext: Mapping[str, str]) -> str | None:
-    """The hint as `host:port`, without the node id that may stand before it (`n0@host:port`); None without a port."""
+    """Return the hint as `host:port`, without a node id before it (`n0@host:port`); None if it has no port."""
     address = ext.get("leaderHint", "").rpartition("@")[2]
     return address if address.rpartition(":")[2].isdecimal() else None
 
 
 def another(error: LedgerMQError) -> LedgerMQError:
-    """A copy of an error, so that each caller raises its own: `raise` changes the exception (traceback, context)."""
+    """Return a copy of an error, so that each caller raises its own: `raise` changes traceback and context."""
     made = type(error).__new__(type(error))
     made.args = error.args
     made.__dict__.update(error.__dict__)

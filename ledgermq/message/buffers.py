@@ -1,4 +1,4 @@
-"""Types of the buffers that codecs read and write: bytes, bytearray, memoryview, and the store's mmap."""
+"""Types of buffers that codecs read and write: bytes, bytearray, memoryview, and the store's mmap."""
 
 from typing import TYPE_CHECKING, Protocol, overload
 

@@ -89,7 +89,7 @@ class RecordDraft:
         sys_flag: int = 0,
         tags: int = 0,
     ) -> Self:
-        """Set all fields but those that the store and the log set, for a message that nobody has consumed.
+        """Set all fields except those that the store and the log set, for a message that was never consumed.
 
         `born` is `born_timestamp` and `born_host`, `tags` is `tags_code`; `sys_flag` has the IPv6 bits of both hosts.
         The hot path sets the fields itself.
@@ -102,7 +102,7 @@ class RecordDraft:
         return self
 
     def singles(self) -> "Sequence[RecordDraft]":
-        """Return drafts of one message each, which are to be placed in place of this one."""
+        """Return drafts of one message each, which are placed instead of this one."""
         return (self,)
 
     def physical_offsets(self) -> Sequence[int]:
@@ -124,7 +124,7 @@ class RecordDraft:
     def pieces(self, store_host: bytes) -> Sequence[bytes | memoryview]:
         """Return the encoded record, or records, in pieces of `size` bytes together; nothing is checked.
 
-        `store_host` has the length that `sys_flag` tells (8 or 20).
+        `store_host` has the length that `sys_flag` says (8 or 20).
 
         Raises:
             struct.error: a number does not fit into its field.

@@ -62,7 +62,7 @@ _LIKE_MIN: Final = 32
 _TRIED_BYTES: Final = 16 << 10
 _LANES_MIN: Final = 16
 _LANES_SQUARED: Final = 4
-"""What a step of all lanes costs, to what the beginning of one costs."""
+"""Cost of one step of all lanes, relative to the cost of beginning one."""
 
 _PREFIX: Final = Struct(">ii")
 
@@ -73,7 +73,7 @@ Structs = npt.NDArray[np.void]
 
 
 class Stop(enum.Enum):
-    """Why a run of frames ends: the window ends (more may follow), padding, or bytes that cannot be a frame."""
+    """Why a run of frames ends: at the window's end (more may follow), at padding, or at bytes that are not a frame."""
 
     WINDOW = enum.auto()
     PADDING = enum.auto()
@@ -98,16 +98,16 @@ class Chain:
 
 
 class _Kind(NamedTuple):
-    """How frames of a log begin: a size and a magic, 4 bytes each.
+    """The beginning of a kind of frame: size and magic, 4 bytes each.
 
     Attributes:
-        magics: of frames.
-        pattern: finds the first of these.
-        padding: magic of what fills a file up.
-        size_min: of a frame.
+        magics: magics of frames.
+        pattern: finds the first magic.
+        padding: magic of the padding at a file's end.
+        size_min: smallest size of a frame.
         header: bytes of a frame before its record.
         is_size_first: the size comes before the magic.
-        may_be_cut: a frame that does not end by the limit is one that follows later, not a bad one.
+        may_be_cut: whether a frame that passes the limit is incomplete rather than bad.
     """
 
     magics: tuple[int, ...]
@@ -184,7 +184,7 @@ def _one_by_one(view: memoryview, position: int, last: int, limit: int, kind: _K
             like = like_that(view, position, last, size, words)
             starts.extend(like)
             position += size * len(like)
-            wait = _LIKE_MIN if len(like) >= _LIKE_MIN else 2 * wait  # sizes that are equal by chance
+            wait = _LIKE_MIN if len(like) >= _LIKE_MIN else 2 * wait  # sizes may be equal by chance
             patience = position + (0 if len(like) >= _LIKE_MIN else size * wait)
         last_size = size
     return np.array(starts, np.int64), position, stop
@@ -222,7 +222,7 @@ def _in_lanes(view: memoryview, position: int, last: int, limit: int, usual_size
 
 
 def _lane_begins(view: memoryview, position: int, last: int, usual_size: int, kind: _Kind) -> Ints:
-    """Return `position`, and places of magics behind it: about as many as cost least in all."""
+    """Return `position` and places of later magics, of about the number that costs least in all."""
     count = int((_LANES_SQUARED * max(last - position, 0) / usual_size) ** 0.5)
     search, back = kind.pattern.search, 4 if kind.is_size_first else 0
     begins = [position]
@@ -235,12 +235,12 @@ def _lane_begins(view: memoryview, position: int, last: int, usual_size: int, ki
 
 
 def _words(view: memoryview, count: int, offset: int) -> "npt.NDArray[np.uint32]":
-    """Return the 4 bytes at `offset` behind each of the first `count` bytes."""
+    """Return the 4 bytes `offset` bytes after each of the first `count` bytes."""
     return np.ndarray((count,), ">u4", view, offset, (1,))
 
 
 def like_that(view: memoryview, position: int, end: int, size: int, words: tuple[int, int]) -> range:
-    """Return the positions of consecutive frames of `size` bytes from `position` on that begin with these two i32.
+    """Return the positions of consecutive frames of `size` bytes, from `position` on, that begin with these two i32.
 
     All of them end by `end`.
     """
@@ -265,7 +265,7 @@ def structs_at(data: Bytes, at: Ints, layout: "np.dtype[np.void]") -> Structs:
 def framed_records(
     data: Bytes, starts: Ints, ends: Ints, heads: Structs, common: Bools, base: int | None
 ) -> tuple[Bools, Ints]:
-    """Return which common records have lengths that add up and their own physical offset, and where their tails begin.
+    """Return which common records have consistent lengths and their own physical offset, and where tails begin.
 
     A tail is what follows the body: topic and properties. `base` is the physical offset of `data[0]`; None: the records
     come from different places of a log, and their physical offsets are not compared.

@@ -56,6 +56,6 @@ def decode_host(encoded: bytes | memoryview) -> Host:
 @functools.lru_cache(maxsize=4096)
 def _decode(raw: bytes) -> Host:
     packed = raw[:-4]
-    # as an integer it would not show its family
+    # an integer would not show the address family
     address = ipaddress.IPv4Address(packed) if len(packed) == 4 else ipaddress.IPv6Address(packed)
     return Host(str(address), _PORT.unpack(raw[-4:])[0])

@@ -35,7 +35,7 @@ def unit_code(topic: bytes, properties: bytes, timestamp: int) -> int:
     """
     if topic == SCHEDULE_TOPIC:
         level = find_property(properties, b"DELAY")
-        # only nine digits: they exceed the highest level, and int() refuses thousands of digits
+        # nine digits exceed any level, and int() refuses thousands of digits
         if level is not None and level.isdigit() and (number := int(level[:9])) > 0:
             return timestamp + DELAY_LEVELS_MS[min(number, len(DELAY_LEVELS_MS)) - 1]
     tags = find_property(properties, b"TAGS")

@@ -11,7 +11,7 @@ _PORT: Final = re.compile("[0-9]{1,5}")
 
 
 def is_port(text: str) -> bool:
-    """Whether the text is a decimal number from 1 to 65535, of at most five digits."""
+    """Return whether the text is a decimal number from 1 to 65535, of at most five digits."""
     return _PORT.fullmatch(text) is not None and 0 < int(text) < 65536
 
 
@@ -28,7 +28,7 @@ def split_address(address: str) -> tuple[str, int]:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether `host` reaches only this machine; names but localhost are not resolved: they may change."""
+    """Return whether `host` reaches only this machine; names other than localhost are not resolved."""
     if host.lower() == "localhost":
         return True
     try:

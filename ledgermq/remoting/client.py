@@ -116,7 +116,7 @@ class RemotingClient:
         try:
             return await asyncio.shield(attempt)
         except asyncio.CancelledError:
-            if attempt.cancelled():  # by `give_up` or `close`, not by the caller
+            if attempt.cancelled():  # cancelled by `give_up` or `close`, not by the caller
                 raise ConnectError(address, "the client is closed" if self._closed else "given up") from None
             raise
 
@@ -169,7 +169,7 @@ class RemotingClient:
     def _attempted(self, address: str, attempt: asyncio.Task[Connection]) -> None:
         del self._attempts[address]
         if not attempt.cancelled():
-            attempt.exception()  # marks it as retrieved: nothing is logged if no caller waits any more
+            attempt.exception()  # retrieves the exception, so that nothing is logged if nobody waits
 
     def _make_connection(self, address: str) -> Connection:
         return Connection(

@@ -31,7 +31,7 @@ OURS = "LedgerMQ"
 STORE = "MessageStoreConfig"
 NETTY = "NettyServerConfig and NettyClientConfig"
 _METADATA = "ledgermq.config_key"
-_LIKENESS_MIN = 0.5  # similarity of two names, by difflib; a hint below it would mislead
+_LIKENESS_MIN = 0.5  # least similarity of two names (difflib) for a hint
 _INTEGER = re.compile(r"[+-]?[0-9]{1,20}")
 
 
@@ -117,7 +117,7 @@ def key(
     note: str = "",
     alias: str = "",
 ) -> T | D:
-    """A dataclass field that the key `name` sets.
+    """Return a dataclass field that the key `name` sets.
 
     Args:
         name: RocketMQ's name, or ours.
@@ -196,7 +196,7 @@ def build(settings: type[Settings], values: Mapping[str, Any]) -> Settings:
 
 
 def unknown_key(name: str, known: Mapping[str, Any]) -> str:
-    """The predicate of an error about a key that is not in `known`: with the nearest known key, if one resembles it.
+    """Return the predicate of an error about an unknown key, with the nearest known key if one resembles it.
 
     Upper and lower case do not matter. Only the first hundred characters are compared: anybody may ask, and the search
     takes long with a long name.

@@ -5,8 +5,8 @@
     send / respond / answer -> queue -> one transport write at the end of the loop's turn
 
 Back-pressure: while more than the output high-water mark is unsent, nothing is read or served, so that a peer that does
-not read cannot cause work; above the hard limit the connection is closed. Nothing is read either while a quota is used
-up (`ledgermq.remoting.quotas`), or while requests that came at once wait in line (`ledgermq.remoting.serving.line`).
+not read cannot cause work; above the hard limit the connection is closed. Nothing is read while a quota is used up
+(`ledgermq.remoting.quotas`), or while earlier requests wait in line (`ledgermq.remoting.serving.line`).
 Use it on the loop's thread only.
 """
 
@@ -52,7 +52,7 @@ class RequestHandler(Protocol):
     """Serves a connection's requests; called on the loop's thread."""
 
     def on_connected(self, connection: "Connection") -> None:
-        """The connection was made and can be used."""
+        """Handle a new connection, which can be used from now on."""
 
     def on_request(self, connection: "Connection", command: "Command") -> None:
         """Answer now or later, exactly once unless one-way: `respond`, `refuse`, or `answer` with an encoded frame.
@@ -61,7 +61,7 @@ class RequestHandler(Protocol):
         """
 
     def on_closed(self, connection: "Connection") -> None:
-        """The connection has ended. Called once for each `on_connected`."""
+        """Handle the end of a connection. Called once for each `on_connected`."""
 
 
 @runtime_checkable
@@ -69,7 +69,7 @@ class AnswerWatcher(Protocol):
     """A request handler that is notified of every answer."""
 
     def on_answered(self, command: "Command", code: int) -> None:
-        """A request was answered with `code`, other than by `Connection.answer`; also called for one-way requests."""
+        """Note an answer with `code` other than by `Connection.answer`; also called for one-way requests."""
 
 
 class Connection(asyncio.Protocol):
@@ -77,30 +77,30 @@ class Connection(asyncio.Protocol):
 
     Attributes:
         peer: address and port of the other end; an IPv4 address mapped into IPv6 is written as IPv4.
-        peer_host: the same in the form of records, 8 or 20 bytes.
+        peer_host: the same as encoded in records, 8 or 20 bytes.
         address: the same as text, `host:port`.
         local_address: `host:port` of this end.
-        is_local: the other end is on this machine (or is a proxy on it).
-        has_certificate: the other end showed a certificate that was asked for and verified.
+        is_local: whether the other end, or a proxy for it, is on this machine.
+        has_certificate: whether the other end showed a certificate that was asked for and verified.
         attributes: free for the handler.
         user: signer of the last request, set by the handler; None: it was not signed, or users are not checked.
-        block: under which the address is counted for quotas.
+        block: name under which the address is counted for quotas.
         in_flight: requests received and not yet answered.
     """
 
     is_relayed = False
-    """Whether the other end is not connected here, but to a server that passes its requests on."""
+    """Whether another server passes the requests of the other end on."""
     _is_held_back = False
-    _paused_at: float | None = None  # since when nothing is read
-    _throttle: asyncio.Handle | None = None  # runs while nothing is read because of a quota
+    _paused_at: float | None = None  # when reading was paused
+    _throttle: asyncio.Handle | None = None  # timer, runs while a quota pauses reading
     _throttled_until = 0.0  # kept here: uvloop's handle of a time that is nearly due does not tell it
-    _unfinished_bytes = 0  # as `unfinished` knows them
-    _frame_paused_s = 0.0  # for which nothing was read since the frame began, without a pause that has not ended
-    _unserved_bytes = 0  # of reads that are not served entirely, as the line knows
-    _malformed: FrameError | None = None  # behind the requests of the backlog
+    _unfinished_bytes = 0  # bytes reported to `unfinished`
+    _frame_paused_s = 0.0  # seconds of ended pauses since the unfinished frame began
+    _unserved_bytes = 0  # bytes of unserved reads, as reported to the line
+    _malformed: FrameError | None = None  # the error after the requests of the backlog
     _close_reason = ""
     told_peer: Host | None = None
-    """The other end, as a trusted proxy says; set before the connection is made."""
+    """The other end, as named by a trusted proxy; set before the connection is made."""
 
     def __init__(
         self,
@@ -116,19 +116,19 @@ class Connection(asyncio.Protocol):
         quotas: Quotas | None = None,
         line: ServingLine | None = None,
     ) -> None:
-        """Make one end; `connection_made` brings the transport.
+        """Make one end; `connection_made` sets the transport.
 
         Args:
             handler: serves the other end's requests.
             limits: limits for the other end.
-            admit: called when connected; returns None, or the reason to close at once.
+            admit: called when connected; returns None, or a reason to close at once.
             on_lost: called with the reason when an admitted connection has ended.
             close_when_silent: whether to close when a request times out and nothing was received since it was sent.
             sign: signs each request that is sent.
-            unfinished: called with the change, in bytes, of the unfinished frame beyond what is free.
+            unfinished: called with the change, in bytes, of the unfinished frame beyond the free size.
             budget: counts what is unsent, with that of other connections.
             quotas: count what is received and sent, with that of other connections.
-            line: where many requests that come at once wait; None: all are served at once.
+            line: queue for many requests that arrive at once; None: all are served at once.
         """
         self.peer: tuple[str, int] = ("", 0)
         self.peer_host = b""
@@ -152,11 +152,11 @@ class Connection(asyncio.Protocol):
         self._quotas = quotas
         self._line = line
         self._out: list[Buffer] = []
-        self._queued_bytes = 0  # in `_out`
+        self._queued_bytes = 0  # bytes in `_out`
         self._high_water = limits.output_high_water_bytes
-        self._serve_below = min(self._high_water, UNFINISHED_FREE_BYTES)  # no further test with less in `_out`
-        self._backlog: list[Command] = []  # parsed and not served yet: too much is unsent, or it waits in line
-        self._unparsed: list[memoryview] = []  # reads behind it that wait in line
+        self._serve_below = min(self._high_water, UNFINISHED_FREE_BYTES)  # no check below this size of `_out`
+        self._backlog: list[Command] = []  # parsed requests that are not served yet
+        self._unparsed: list[memoryview] = []  # unparsed reads after the backlog
         self._outgoing = OutgoingRequests(self._loop, lambda: self.address, self._timed_out)
         self._transport: asyncio.Transport | None = None
         self._admitted = self._closed = self._is_write_paused = False
@@ -188,7 +188,7 @@ class Connection(asyncio.Protocol):
     def is_full(self) -> bool:
         """Whether no large answer should be begun for this peer now.
 
-        This peer, or all peers together, leave too much unread, or enough was handed over in this turn of the loop.
+        That is so if this peer, or all peers together, leave too much unread, or this turn of the loop has sent enough.
         """
         if self._budget is not None:
             if self._budget.is_turn_full:
@@ -199,7 +199,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def held_bytes(self) -> int:
-        """Bytes that were given to this connection and that the operating system has not taken yet."""
+        """Bytes that were given to this connection and not yet to the operating system."""
         return self._queued_bytes + self.unsent_bytes
 
     @property
@@ -332,7 +332,7 @@ class Connection(asyncio.Protocol):
         return self._throttled_until
 
     def hold_back(self) -> None:
-        """Read nothing until `go_on`, and serve nothing that waits in line: what was served is not in the log yet."""
+        """Read nothing and serve nothing that waits in line until `go_on`: the log has not taken what was served."""
         if not self._is_held_back:
             self._is_held_back = True
             self._pause_reading()
@@ -475,10 +475,10 @@ class Connection(asyncio.Protocol):
         self._serve_on()
 
     def serve_some(self) -> bool:
-        """Serve a few of the requests that wait in line, and read again behind the last one.
+        """Serve a few of the requests that wait in line, and read again after the last one.
 
         Returns:
-            Whether there are more that can be served now. If not, those that are left join the line again later.
+            Whether there are more that can be served now. If not, the rest joins the line again later.
         """
         if self._is_held_back or self._is_write_paused or (self._has_unserved and self._is_to_pause()):
             return False
@@ -500,7 +500,7 @@ class Connection(asyncio.Protocol):
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Fail what waits, and tell the owner and the handler. Does nothing the second time, or if never connected."""
+        """Fail open requests, and tell the owner and the handler; do nothing if not connected or already lost."""
         if self._transport is None:
             return
         while self._has_unserved and not self._closed:  # under TLS the end can come with the last requests
@@ -515,7 +515,7 @@ class Connection(asyncio.Protocol):
             self._budget.forget(self)
         if self._throttle is not None:
             self._throttle.cancel()
-        self._transport = None  # a cycle with this object, and under TLS buffers: freed without the garbage collector
+        self._transport = None  # breaks a reference cycle, so that buffers are freed without the garbage collector
         self._parser.forget()
         self._end(f"broken: {exc}" if exc else "closed by the peer")
         self._outgoing.fail_all(self._lost)
@@ -528,7 +528,7 @@ class Connection(asyncio.Protocol):
             _log.exception("%s: on_closed failed", self.address)
 
     def read_on(self) -> None:
-        """Read again, unless something still holds it back."""
+        """Read again, unless something still pauses reading."""
         if self._has_unserved or self._is_write_paused or self._throttle is not None or self._is_held_back:
             return
         transport = self._open_transport()
@@ -539,14 +539,14 @@ class Connection(asyncio.Protocol):
             self._paused_at = None
         transport.resume_reading()
 
-    # -- inside
+    # -- internals
 
     @property
     def _has_unserved(self) -> bool:
         return bool(self._backlog or self._unparsed)
 
     def _parse(self, data: bytes) -> tuple[list[Command], FrameError | None]:
-        """Return the whole frames, and the error behind them."""
+        """Parse whole frames; return them, and the error after them."""
         error: FrameError | None = None
         try:
             commands = self._parser.feed(data)
@@ -564,10 +564,10 @@ class Connection(asyncio.Protocol):
         return commands, error
 
     def _serve_read(self, data: bytes, at_once_max: int) -> int:
-        """Serve a read, for a slice only if it has more requests than that; return how many were served otherwise."""
+        """Serve a read; if it has over `at_once_max` requests, serve one slice and return 0, else the number served."""
         commands, error = self._parse(data)
         count = len(commands)
-        if self._backlog:  # without a line, and reading was paused just now
+        if self._backlog:  # reading was paused just now
             self._backlog += commands
         elif count > at_once_max:
             self._backlog, self._malformed = commands, error
@@ -582,7 +582,7 @@ class Connection(asyncio.Protocol):
         return count
 
     def _parse_piece(self) -> None:
-        """Parse some of the reads that wait, up to a malformed frame."""
+        """Parse some of the waiting reads, up to a malformed frame."""
         read = self._unparsed[0]
         piece, rest = bytes(read[:PIECE_BYTES]), read[PIECE_BYTES:]
         self._unparsed[:1] = [rest] if rest else []
@@ -596,7 +596,7 @@ class Connection(asyncio.Protocol):
             self._line.count(self, change)
 
     def _take_or_end(self, commands: list[Command]) -> None:
-        """Do as `_take`, but a failure ends this connection: others are served by the same caller."""
+        """Serve commands as `_take`, but let a failure end this connection: the caller serves others, too."""
         try:
             self._take(commands)
         except Exception:
@@ -612,12 +612,12 @@ class Connection(asyncio.Protocol):
             elif not self._closed:
                 self._serve(command)
                 if self._queued_bytes > self._serve_below and self._is_to_pause():
-                    self._backlog = [*rest, *self._backlog]  # which ends the loop
+                    self._backlog = [*rest, *self._backlog]  # this ends the loop
                     if self._backlog:
                         self._pause_reading()
 
     def _is_to_pause(self) -> bool:
-        """Whether this connection, or all together with a part of its own, leave too much unread."""
+        """Return whether this connection, or all together with a share of its own, leave too much unread."""
         if self._queued_bytes > self._high_water:
             return True
         return self._budget is not None and self._budget.is_over and self._queued_bytes > UNFINISHED_FREE_BYTES
@@ -632,7 +632,7 @@ class Connection(asyncio.Protocol):
         self.read_on()
 
     def _paused_s(self, now: float) -> float:
-        """Seconds of the pause that has not ended, since the unfinished frame began."""
+        """Return the seconds of the pause under way, since the unfinished frame began."""
         if self._paused_at is None or self._frame_since is None:
             return 0.0
         return max(0.0, now - max(self._paused_at, self._frame_since))
@@ -710,7 +710,7 @@ class Connection(asyncio.Protocol):
 
 
 def _pieces(buffers: Sequence[Buffer]) -> Iterator[bytes]:
-    """Copies of the buffers one behind the other, in pieces of at most `_JOIN_MAX_BYTES`."""
+    """Yield the concatenated buffers in pieces of at most `_JOIN_MAX_BYTES`."""
     gathered: list[Buffer] = []
     size = 0
     for buffer in buffers:

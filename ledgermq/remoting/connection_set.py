@@ -22,12 +22,12 @@ class ConnectionSet:
 
     Args:
         limits: of each connection, and of all of them.
-        beside: those of another listener of this process, with which they share all limits of bytes.
+        beside: connections of another listener of this process, with which these share all limits of bytes.
 
     Attributes:
         refused_count: connections closed at once because there were too many.
-        unfinished_bytes: of frames that have arrived in part, without what is free, also beside.
-        output: of all connections, also beside.
+        unfinished_bytes: bytes of incomplete frames beyond the free size, those of `beside` included.
+        output: unread answers of all connections, those of `beside` included.
     """
 
     def __init__(self, limits: Limits, beside: "ConnectionSet | None" = None) -> None:
@@ -38,7 +38,7 @@ class ConnectionSet:
         self._all.append(self)
         self.output: OutputBudget = OutputBudget(limits.output_all_bytes) if beside is None else beside.output
         self._refusals = RateLimitedLog(_log)
-        self._open: dict[Connection, None] = {}  # a set that keeps its order, so that runs of a simulation are alike
+        self._open: dict[Connection, None] = {}  # an ordered set, so that runs of a simulation are equal
         self._of_address: Counter[str] = Counter()
         self._sweep_timer: asyncio.TimerHandle | None = None
         self._someone_left = asyncio.Event()
@@ -73,10 +73,10 @@ class ConnectionSet:
         return None
 
     def has_room(self, address: str, waiting: int) -> bool:
-        """Whether `address` may have another connection beside those open and `waiting` others; counts refusals.
+        """Return whether `address` may have another connection beside `waiting` ones and those open; count refusals.
 
-        This machine's clients, a proxy's among them, may have three quarters of all connections, so that the others
-        have the rest, or as many as another address if these are more.
+        The clients of this machine, those of a proxy included, may have three quarters of all connections, or as many
+        as any other address if that is more.
         """
         origin, bound = _origin(address), self._limits.connections_per_address
         if origin == _HERE:
@@ -101,9 +101,8 @@ class ConnectionSet:
     def count_unfinished(self, change: int) -> None:
         """Note that unfinished frames have grown, or shrunk, by `change` bytes.
 
-        Above the limit the connections with the oldest unfinished frames are closed, so that those of one client do not
-        keep out the messages of others. Their age includes the time for which they were not read, since they took
-        memory then, too.
+        Above the limit the connections with the oldest unfinished frames are closed, so that one client does not block
+        others. The age includes pauses of reading, since the frame takes memory then, too.
         """
         self._unfinished_bytes += change
         while change > 0 and self.unfinished_bytes > self._limits.unfinished_bytes:
@@ -114,7 +113,7 @@ class ConnectionSet:
             min(begun, key=begun.__getitem__).give_way()
 
     async def close(self, reason: str) -> None:
-        """Close all connections once their queues are sent, and return when they have ended, after 2 s at most.
+        """Close all connections once their queues are sent; return when they have ended, after 2 s at most.
 
         After a second those whose peers do not read are aborted. Those that have not ended a second later are logged.
         """
@@ -132,7 +131,7 @@ class ConnectionSet:
             _log.warning("connections have not ended %g s after they were aborted: %s", _CLOSE_GRACE_S, names)
 
     async def _all_left(self) -> bool:
-        """Wait until no connection is open, 1 s at most; return whether that is so."""
+        """Wait until no connection is open, 1 s at most; return whether none is."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_CLOSE_GRACE_S):
                 while self._open:
@@ -154,5 +153,5 @@ class ConnectionSet:
 
 
 def _origin(address: str) -> str:
-    """What is counted together: this machine's own addresses, and an IPv6 network of 64 bits."""
+    """Return the name under which an address is counted: one for this machine, a 64-bit network for IPv6."""
     return _HERE if address in ("127.0.0.1", "::1") else address_block(address)

@@ -18,7 +18,7 @@ _HEADER_ROOM_BYTES: Final = 1 << 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Sizes in bytes, times in seconds. The defaults suit a broker; tests use small ones."""
+    """Limits of one connection: sizes in bytes, times in seconds. The defaults suit a broker."""
 
     ORIGIN: ClassVar[str] = OURS
 
@@ -94,14 +94,14 @@ class Limits:
         return self.frame_bytes - _HEADER_ROOM_BYTES
 
     def why_too_large(self, body_bytes: int) -> str | None:
-        """Why messages of so many bytes are too large for a frame; None: they are not."""
+        """Return why messages of so many bytes are too large for a frame; None if they are not."""
         if body_bytes <= self.body_max_bytes:
             return None
         return f"{body_bytes} is too large: a frame of {self.frame_bytes} bytes must hold it with headers"
 
 
 class Writer(Protocol):
-    """A connection. `held_bytes` are those that it was given and the operating system has not taken yet."""
+    """A connection. `held_bytes` are bytes that it was given and has not given to the operating system yet."""
 
     @property
     def held_bytes(self) -> int: ...
@@ -113,19 +113,19 @@ class Writer(Protocol):
 class OutputBudget:
     """Answers that the peers of one listener have not read yet, in bytes.
 
-        spent <= limit             nothing is held back
+        spent <= limit             no restriction
         above the limit            no large answer is begun for a peer that has something unread (`Connection.is_full`)
-        above it for 5 seconds     the peer with most unread is closed, and then the next, until it is below
+        above it for 5 seconds     the peers with most unread bytes are closed, until the sum is below the limit
         above twice the limit      the same at once
 
-    So it takes at most twice the limit, and what is handed over in one turn of the loop. Small answers that leave at
-    once are not counted. The sum is taken every 50 ms while there is anything.
+    So the answers take at most twice the limit, plus those of one turn of the loop. Small answers that are sent at once
+    are not counted. The sum is computed every 50 ms while there is anything.
 
     Args:
-        limit_bytes: where connections are held back.
+        limit_bytes: sum above which connections are restricted.
 
     Attributes:
-        spent_bytes: unsent by all connections, as last seen.
+        spent_bytes: unsent bytes of all connections at the last sum.
         closed_count: connections closed because all together held too much.
     """
 
@@ -141,18 +141,18 @@ class OutputBudget:
 
     @property
     def is_over(self) -> bool:
-        """Whether connections with anything unread are held back."""
+        """Whether the sum is above the limit."""
         return self.spent_bytes > self._limit_bytes
 
     @property
     def is_turn_full(self) -> bool:
-        """Whether the bytes handed over in this turn of the loop are as many as one turn should copy."""
+        """Whether this turn of the loop has handed over as many bytes as one turn should copy."""
         return self._turn_bytes > _TURN_MAX_BYTES
 
     def wrote(self, writer: Writer, count: int) -> None:
-        """A connection was given `count` bytes to send; with 0 it is looked at from now on.
+        """Count bytes given to a connection; with 0 only begin to watch it.
 
-        It may be closed by that.
+        The connection may be closed because of them.
         """
         if not self._turn_bytes:
             asyncio.get_running_loop().call_soon(self._begin_turn)
@@ -166,7 +166,7 @@ class OutputBudget:
             self._timer = asyncio.get_running_loop().call_later(_SAMPLE_S, self._sample)
 
     def forget(self, writer: Writer) -> None:
-        """A connection has ended."""
+        """Remove a connection that has ended."""
         self.spent_bytes -= self._held.pop(writer, 0)
 
     def _begin_turn(self) -> None:

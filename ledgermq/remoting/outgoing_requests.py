@@ -17,7 +17,7 @@ Settle = Callable[[Command | RemotingError], None]
 """Called exactly once, with the answer or with the error. Must not raise."""
 
 OPAQUE_MAX: Final = 0x7FFFFFFF
-"""Largest number of a request."""
+"""Largest opaque of a request."""
 
 
 class _Waiting(NamedTuple):
@@ -91,7 +91,7 @@ class OutgoingRequests:
         expired = sorted(
             (waiting.deadline, opaque) for opaque, waiting in self._waiting.items() if waiting.deadline <= now
         )
-        for deadline, opaque in expired:  # in the order of their deadlines, though the loop may be late for several
+        for deadline, opaque in expired:  # in order of their deadlines, since a late loop may find several
             _, sent_at, code, settle = self._waiting.pop(opaque)
             settle(RequestTimeoutError(self._peer(), request_name(code), deadline - sent_at))
             self._on_time_out(sent_at)

@@ -73,7 +73,7 @@ def prove(secret: bytes, prover: bytes, nonce: bytes, message: bytes) -> bytes:
 
 
 def is_proven(secret: bytes, prover: bytes, nonce: bytes, message: bytes, proof: bytes) -> bool:
-    """Whether `proof` equals the result of `prove`; compared in constant time."""
+    """Return whether `proof` equals the result of `prove`; compared in constant time."""
     return hmac.compare_digest(prove(secret, prover, nonce, message), proof)
 
 

@@ -1,13 +1,12 @@
-"""Quotas: how much one address, or one user, may ask of a server in a second. Pure: the time comes in with each call.
+"""Quotas: how much one address, or one user, may ask of a server in a second. No I/O: the time is an argument.
 
     traffic(address, user, bytes, requests, now) -> seconds for which nothing more is read from that connection
 
-The rule is Kafka's. What was read is served and answered, then the connection is not read until what was used too much
-is paid off, so a client sees slow answers and no errors. The rate holds for all connections of an address or user
-together: each waits for its own place. One-way requests count like others. An IPv6 address counts with its block of
-64 bits, since one machine may use all of that.
+The rule is Kafka's. What was read is served and answered; then the connection is not read until the excess is paid off,
+so that a client sees slow answers and no errors. The rate holds for all connections of an address or user together.
+One-way requests count like others. An IPv6 address counts with its 64-bit network, all of which one machine may use.
 
-A quota of 0 means that there is none. Bytes and requests may be saved up for a second, connects and creations for ten.
+A quota of 0 means no limit. Unused bytes and requests are saved up for one second, connects and creations for ten.
 """
 
 import ipaddress
@@ -18,7 +17,7 @@ from typing import ClassVar, Final
 from ledgermq.remoting.config_key import NOT_NEGATIVE, NOT_NEGATIVE_LONG, OURS, key
 
 _DELAY_MAX_S: Final = 60.0
-"""Below the time after which an idle connection is closed; a debt beyond it is forgiven."""
+"""Longest pause; below the time after which an idle connection is closed. A larger excess is forgiven."""
 _NAMES_MAX: Final = 20_000
 _TRAFFIC_BURST_S: Final = 1.0
 _SELDOM_BURST_S: Final = 10.0
@@ -55,7 +54,7 @@ class AddressQuotas:
 
 @dataclass(slots=True, kw_only=True)
 class UserQuotas:
-    """Quotas of one user on a broker, from all addresses; and quotas that only brokers count."""
+    """Quotas of one user on a broker, from all addresses, and quotas that only brokers have."""
 
     ORIGIN: ClassVar[str] = OURS
 
@@ -97,18 +96,17 @@ class UserQuotas:
 
 
 class Quota:
-    """One quota: the rest of it for each address, or each user.
+    """One quota, with the unused rest of each address or user.
 
-    At most 20,000 names are kept. The one that was not used for longest is forgotten first, and starts with all it may
-    save up when it comes back.
+    At most 20,000 names are kept; the least recently used one is forgotten, and starts with a full saving again.
 
     Args:
         of: `address` or `user`, for metrics.
-        what: of which there is a quota, for metrics.
-        burst_s: for how long what is not used is saved up.
+        what: the limited resource, for metrics.
+        burst_s: seconds for which an unused rest is saved up.
 
     Attributes:
-        rate: allowed in a second; 0: there is no quota.
+        rate: amount allowed in a second; 0: no quota.
         throttled_s: sum of the delays given.
     """
 
@@ -118,13 +116,13 @@ class Quota:
         self.rate = 0
         self.throttled_s = 0.0
         self._burst_s = burst_s
-        self._left: dict[str, tuple[float, float]] = {}  # and at which time; the one used last at the end
+        self._left: dict[str, tuple[float, float]] = {}  # rest and its time by name; the last used one at the end
 
     def __len__(self) -> int:
         return len(self._left)
 
     def take(self, name: str, amount: float, now: float) -> float:
-        """Use up `amount`; return for how many seconds nothing more is to be taken for this use, 0 to 60."""
+        """Use up `amount`; return the seconds, 0 to 60, until more may be used."""
         rate = self.rate
         if not rate:
             return 0.0
@@ -145,11 +143,11 @@ class Quotas:
     """All quotas of a process. Every method takes the time in seconds, and returns a delay in seconds as `Quota.take`.
 
     Args:
-        address, user: as of `set`.
+        address, user: see `set`.
 
     Attributes:
         limits_traffic: whether there is a quota of bytes or requests.
-        connections_of_user: most connections of one user; 0: no bound.
+        connections_of_user: most connections of one user; 0: no limit.
     """
 
     def __init__(self, address: AddressQuotas, user: UserQuotas | None = None) -> None:
@@ -169,7 +167,7 @@ class Quotas:
         yield from (self._user_bytes, self._user_requests, self._user_creations)
 
     def set(self, address: AddressQuotas, user: UserQuotas | None = None) -> None:
-        """Take these settings from now on; without `user`, those of users stay as they are."""
+        """Apply these settings from now on; None leaves those of users as they are."""
         self._address_bytes.rate = address.bytes_a_second
         self._address_requests.rate = address.requests_a_second
         self._address_connects.rate = address.connects_a_second
@@ -186,10 +184,10 @@ class Quotas:
         """Count bytes received or sent, and requests received, on a connection.
 
         Args:
-            block: of the connection's address, as `address_block`.
+            block: block of the connection's address, see `address_block`.
             user: signer of the last request on it; None: it was not signed.
-            size: in bytes.
-            requests: how many.
+            size: number of bytes.
+            requests: number of requests.
             now: the time in seconds.
         """
         delay_s = self._address_bytes.take(block, size, now)
@@ -212,5 +210,5 @@ class Quotas:
 
 
 def address_block(address: str) -> str:
-    """The name under which an address is counted: itself, or the 64 bits of an IPv6 address that name its network."""
+    """Return the name under which an address is counted: itself, or the 64-bit network of an IPv6 address."""
     return str(ipaddress.ip_network((address, 64), strict=False)) if ":" in address else address

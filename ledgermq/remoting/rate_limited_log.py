@@ -12,8 +12,8 @@ class RateLimitedLog:
     """Logs the first warning, and then at most one in ten seconds, with the number of those left out.
 
     Args:
-        log: where to.
-        clock: seconds, monotonic.
+        log: the logger.
+        clock: returns monotonic seconds.
     """
 
     def __init__(self, log: logging.Logger, clock: Callable[[], float] = time.monotonic) -> None:
@@ -23,7 +23,7 @@ class RateLimitedLog:
         self._suppressed = 0
 
     def warning(self, text: str, *arguments: object) -> None:
-        """Log as `Logger.warning` does, unless one was logged in the last ten seconds."""
+        """Log a warning, unless one was logged in the last ten seconds."""
         now = self._clock()
         if now < self._quiet_until:
             self._suppressed += 1

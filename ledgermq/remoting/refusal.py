@@ -15,15 +15,15 @@ class Cause(enum.Enum):
     Members are `(code, slug)`, so that causes with the same code stay distinct.
     """
 
-    # this node cannot now; another node, or this one later, can
+    # this node cannot serve it now; another node, or this one later, can
     NOT_LEADER = (14, "not-leader")
-    LEADER_CHANGED = (14, "leader-changed")  # deposed after the append: it may or may not survive
-    NO_QUORUM = (14, "no-quorum")  # stored on too few nodes in time: it may or may not survive
+    LEADER_CHANGED = (14, "leader-changed")  # deposed after the append: the message may or may not survive
+    NO_QUORUM = (14, "no-quorum")  # on too few nodes in time: the message may or may not survive
     RECOVERING = (14, "recovering")
     SHUTTING_DOWN = (14, "shutting-down")
     DISK_FULL = (14, "disk-full")
-    DISK_FAILED = (14, "disk-failed")  # perhaps after the append: it may or may not survive
-    FLUSH_TIMEOUT = (10, "flush-timeout")  # stored, but not known to be durable yet
+    DISK_FAILED = (14, "disk-failed")  # perhaps after the append: the message may or may not survive
+    FLUSH_TIMEOUT = (10, "flush-timeout")  # stored, but perhaps not durable yet
     SLAVE_NOT_AVAILABLE = (11, "slave-not-available")  # stored, but on no slave that is in sync
     REPLICA_TIMEOUT = (12, "replica-timeout")
     IN_SYNC_REPLICAS_NOT_ENOUGH = (1, "in-sync-replicas-not-enough")  # not stored
@@ -43,7 +43,7 @@ class Cause(enum.Enum):
     NOT_SUPPORTED = (3, "not-supported")
     MALFORMED_FIELD = (1, "malformed-field")  # the code of Java's exception when it cannot read a header field
     SYSTEM_ERROR = (1, "system-error")
-    # a controller refuses a broker, or a tool
+    # a controller's refusals
     CONTROLLER_FENCED_MASTER_EPOCH = (2000, "controller-fenced-master-epoch")
     CONTROLLER_FENCED_SET_EPOCH = (2001, "controller-fenced-set-epoch")
     CONTROLLER_INVALID_MASTER = (2002, "controller-invalid-master")
@@ -76,9 +76,9 @@ class LeaderHint:
     """The last known leader.
 
     Attributes:
-        node_id: `n0`, or `broker-a/0`.
+        node_id: such as `n0` or `broker-a/0`.
         address: `host:port` for clients.
-        inside_address: `host:port` for the other members, where it is known to be another one; else empty.
+        inside_address: `host:port` for the other members, if it is known to differ; else empty.
     """
 
     node_id: str

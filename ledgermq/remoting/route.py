@@ -33,7 +33,7 @@ class MessageQueue(NamedTuple):
         return f"{self.topic}/{self.broker}/{self.queue_id}"
 
     def to_json(self) -> dict[str, Any]:
-        """The queue as requests and answers have it."""
+        """Return the queue as requests and answers have it."""
         return {"brokerName": self.broker, "queueId": self.queue_id, "topic": self.topic}
 
 

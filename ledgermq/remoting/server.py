@@ -17,7 +17,7 @@ from ledgermq.remoting.tls_listener import TlsListener
 
 _BACKLOG: Final = 1024
 _ACCEPT_TURNS: Final = 3
-"""Turns of the loop within which a socket that was accepted has become a connection."""
+"""Turns of the loop in which an accepted socket becomes a connection."""
 _FOR_FILES: Final = 256
 _log: Final = logging.getLogger(__name__)
 
@@ -26,17 +26,17 @@ class RemotingServer:
     """Serves RocketMQ's remoting protocol on one port.
 
     Args:
-        handler: of every connection's requests.
-        limits: see there.
+        handler: serves the requests of every connection.
+        limits: limits of each connection.
         tls: the context for the next TLS connection; without it the port takes plain connections only.
         takes_plain: with `tls`, whether plain connections are taken, too.
         listeners: number of such servers in this process, which share its descriptors equally.
-        quotas: of this process's clients; None: there are none.
+        quotas: quotas of this process's clients; None: no quotas.
         beside: another listener of this process, with which it shares the limits of bytes and the serving line.
 
     Attributes:
         connections: those open now.
-        line: of those that sent much at once.
+        line: connections that sent many requests at once.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class RemotingServer:
         if self._server is None:
             return
         server, self._server = self._server, None
-        # asyncio (3.11) drops a socket that it has accepted and not yet made a connection of when the server closes
+        # asyncio (3.11) drops accepted sockets that are not connections yet when the server closes
         for listener in server.sockets:
             asyncio.get_running_loop().remove_reader(listener)
         await _until_accepted_are_connections()

@@ -7,7 +7,7 @@ read a connection can send the same again, also as another request, which TLS pr
 
 Two other signatures, which only LedgerMQ knows, cover the names of the fields too. Each has a key of its own, so that
 none is ever valid as another one. A request for a broker is signed with its code, if the user wishes so (`is_strict`),
-one for a nameserver or controller also with a challenge of the connection and a number (`ChallengedSigner`):
+a request for a nameserver or controller also with a challenge of the connection and a number (`ChallengedSigner`):
 
     Signature = base64(HMAC-SHA1(HMAC-SHA256(secret, "strict" or "challenged"), sorted fields as JSON + body))
 
@@ -94,7 +94,7 @@ def signature(fields: Mapping[str, str], body: bytes | memoryview, secret: str, 
         fields: header fields; `Signature` may be among them.
         body: as it is sent.
         secret: of the user.
-        left_out: a further name that was not signed, besides `Signature`.
+        left_out: name of a further field that was not signed.
     """
     values = "".join(fields[name] for name in sorted(fields) if name not in (SIGNATURE, left_out))
     made = hmac.new(secret.encode(), values.encode("utf-8", "surrogatepass"), "sha1")

@@ -184,7 +184,7 @@ def _plain_context(protocol: int) -> ssl.SSLContext:
 def _load_identity(context: ssl.SSLContext, certificate: Path, key: Path, password: str) -> None:
     _require_readable(certificate, key)
     try:
-        # a text, even an empty one: without it OpenSSL would ask at the terminal
+        # never None: OpenSSL would ask for a password at the terminal
         context.load_cert_chain(certificate, key, password=password or "")
     except (OSError, ValueError) as error:  # SSLError is an OSError
         raise TlsFileError(f"certificate {certificate} with key {key}", _reason(error)) from error
@@ -214,7 +214,7 @@ def _reason(error: Exception) -> str:
 
 
 def _fingerprint(paths: Iterable[Path | None]) -> _Fingerprint:
-    """Return what distinguishes two states of files without reading them."""
+    """Return a value that changes when files change, without reading them."""
     return tuple(None if path is None else _mark(path) for path in paths)
 
 

@@ -32,7 +32,7 @@ _log: Final = logging.getLogger(__name__)
 
 _TLS_HANDSHAKE: Final = 0x16
 _HEADER_BEGINS: Final = (b"P", b"\r")
-_ACCEPTS_MAX: Final = 128  # in one turn of the loop, so that many new connections do not delay the others
+_ACCEPTS_MAX: Final = 128  # most accepts in one turn of the loop, so that they do not delay other connections
 _PAUSE_S: Final = 1.0
 _NO_ROOM: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
@@ -45,7 +45,7 @@ class TlsListener:
         context: returns the context for the next TLS connection; None: there are none.
         limits: its `handshake_s`, `idle_s`, `connections` and `proxies` are enforced here.
         takes_plain: whether connections without TLS are accepted.
-        inside: returns the number of connections that are past this point.
+        inside: returns the number of connections that this listener has passed on.
         has_room: whether an address may have one more connection beside so many that wait here.
         delay_s: counts a new connection of an address; returns for how many seconds not to read from it.
     """
@@ -71,9 +71,9 @@ class TlsListener:
         self._delay_s = delay_s
         self._loop = asyncio.get_running_loop()
         self._listeners: list[socket.socket] = []
-        self._waiting: dict[socket.socket, tuple[float, str]] = {}  # time of arrival and address; the oldest first
+        self._waiting: dict[socket.socket, tuple[float, str]] = {}  # time of arrival and address, oldest first
         self._waiting_of = Counter[str]()
-        self._clients: dict[socket.socket, Host | None] = {}  # of those that wait, as a trusted proxy says
+        self._clients: dict[socket.socket, Host | None] = {}  # clients named by trusted proxies, of waiting sockets
         self._entering: set[asyncio.Task[None]] = set()
         self._sweep: asyncio.TimerHandle | None = None
 
@@ -142,7 +142,7 @@ class TlsListener:
         visitor.setblocking(False)
         self._waiting[visitor] = (self._loop.time(), address)
         self._waiting_of[address] += 1
-        delay_s = 0.0 if self._is_trusted(address) else self._delay_s(address)  # a proxy's clients count instead
+        delay_s = 0.0 if self._is_trusted(address) else self._delay_s(address)  # the proxy's clients count instead
         if delay_s:
             self._loop.call_later(delay_s, self._watch, visitor)
         else:
@@ -151,7 +151,7 @@ class TlsListener:
             self._schedule_sweep()
 
     def _watch(self, visitor: socket.socket) -> None:
-        if visitor in self._waiting:  # else it was closed meanwhile
+        if visitor in self._waiting:  # it may be closed meanwhile
             self._loop.add_reader(visitor, self._knocks, visitor)
 
     def _knocks(self, visitor: socket.socket) -> None:
@@ -186,7 +186,7 @@ class TlsListener:
         return any(ipaddress.ip_address(address) in network for network in self._limits.proxies)
 
     def _take_header(self, visitor: socket.socket) -> bool:
-        """Read a proxy's header, after which its client counts for the limits; return whether there was one."""
+        """Read a proxy's header, whose client counts for the limits from now on; return whether there was one."""
         if not self._is_trusted(self._waiting[visitor][1]):
             return False
         header = read_proxy_header(visitor.recv(HEADER_MAX, socket.MSG_PEEK))
@@ -224,7 +224,7 @@ class TlsListener:
 
     def _has_entered(self, task: asyncio.Task[None], visitor: socket.socket) -> None:
         self._entering.discard(task)
-        if task.cancelled():  # the server closes; the task may not have begun
+        if task.cancelled():  # the server is closing, and the task may not have begun
             visitor.close()
 
     def _send_away(self, visitor: socket.socket) -> None:

@@ -14,7 +14,7 @@ __all__ = ["register"]
 
 
 def register(spark: "SparkSession") -> None:
-    """Make the formats of this package known to a session: `ledgermq` and `ledgermq-store`.
+    """Make the formats `ledgermq` and `ledgermq-store` known to a session.
 
     Workers on this machine run the Python of this process, not that of PATH, unless `PYSPARK_PYTHON` names another.
     """
@@ -22,9 +22,9 @@ def register(spark: "SparkSession") -> None:
     from ledgermq.spark.store_source import StoreSource
     from ledgermq.spark.topic_source import TopicSource
 
-    context = getattr(spark, "sparkContext", None)  # Spark Connect has none
+    context = getattr(spark, "sparkContext", None)  # Spark Connect has no context
     if context is not None and context.master.startswith("local") and "PYSPARK_PYTHON" not in os.environ:
         context.pythonExec = sys.executable
     spark.dataSource.register(StoreSource)
-    # A class goes to the workers with its attributes if it can be imported nowhere; the accumulator is one of them.
+    # A class that workers cannot import is sent to them with its attributes, among them the accumulator.
     spark.dataSource.register(type("SessionTopicSource", (TopicSource,), {"fetch_sums": fetch_sums(context)}))

@@ -1,15 +1,15 @@
-"""Archive of a log in Parquet, and the way back byte for byte. One task for each segment (sealed file of a log).
+"""Archives a log in Parquet, and restores it byte for byte. One task for each segment (sealed file of a log).
 
     segment --> blocks --> row groups: columns of each record | its bytes: head, body, tail
        |                                        |                                |
     SHA-256 ----------> manifest, last <--------+                                '--> restored segment --> SHA-256
 
-`head`, `body` and `tail` of all rows, one behind the other, are the segment: records with the headers of their Raft
-entries, padding, and, if it is wanted, damage. Bodies are a column of their own, since what lies between them would
-keep the compressor from passing quickly over what it cannot compress.
+`head`, `body` and `tail` of all rows, concatenated, are the segment: records with the headers of their Raft entries,
+padding and, if wanted, damage. Bodies have a column of their own, so that the compressor skips incompressible bodies
+quickly.
 
-Each file is written under a temporary name, synced and renamed; the manifest comes last. So a job that was killed is
-simply run again: a segment without a manifest is written anew, one with it is compared.
+Each file is written under a temporary name, synced and renamed; the manifest comes last. A killed job is simply run
+again: it writes segments without a manifest anew, and compares the others.
 """
 
 import fcntl
@@ -80,10 +80,10 @@ _NARROW: Final = [name for name in SCHEMA.names if name not in _BYTES]
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What a task did with one segment.
+    """The outcome of a task for one segment.
 
     Attributes:
-        was_there: an earlier job had done it, and it is right.
+        was_there: whether an earlier job had done it correctly.
     """
 
     start: int
@@ -93,7 +93,7 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What `verify` found: segments that are right, and one sentence for each fault."""
+    """The result of `verify`: correct segments, and one sentence for each fault."""
 
     segments: int
     length: int
@@ -106,16 +106,16 @@ def archive(spark: SparkSession, store: str, directory: str, *, keep_damage: boo
     Args:
         spark: runs the tasks.
         store: a store directory; a broker may have it open.
-        directory: of the archive, of this log alone; it is created.
+        directory: the archive of this log alone; it is created.
         keep_damage: archive damaged segments too.
 
     Returns:
         The segments in order, see `sealed_files`.
 
     Raises:
-        NotAStoreError: `store` is none.
+        NotAStoreError: `store` is not a store.
         OptionError: a path is a URI.
-        ArchiveError: the archive holds other bytes at the place of a segment, or cannot be written.
+        ArchiveError: the archive holds other bytes for a segment, or cannot be written.
         DamagedLogError: a segment is damaged. All others are archived.
     """
     opened, target = open_store(store), local_path(directory)
@@ -128,10 +128,10 @@ def archive(spark: SparkSession, store: str, directory: str, *, keep_damage: boo
 
 
 def sealed_files(store: StoreDirectory) -> list[LogFile]:
-    """Return the files of a log that no broker will change: not the one that is written.
+    """Return the files of a log that no broker will change, which excludes the last one.
 
-    Where the checkpoint is ours, all their records are confirmed and durable, too: a member of a Raft group may have to
-    write the others anew.
+    If the checkpoint is LedgerMQ's, all their records are confirmed and durable, too: a member of a Raft group may have
+    to rewrite other files.
     """
     progress, files = read_progress(Path(store.root)), list(store.files[:-1])
     if progress is None:
@@ -190,7 +190,7 @@ def _each(spark: SparkSession, items: Sequence[Any], task: Callable[[Any], Any])
 
 
 def _outcome(task: Callable[[Any], Any], item: Any) -> Any:
-    """Return what a task returns or raises: one faulty segment must not keep the others from being done."""
+    """Return the task's result or exception, so that one bad segment does not stop the others."""
     prepare_worker()
     try:
         return task(item)
@@ -210,7 +210,7 @@ def _check_output(output: Path, folder: Path) -> None:
     """Create the folder of the restored log, unless `output` is in use or has another log.
 
     Raises:
-        ArchiveError: it is, or has, or the folder cannot be created.
+        ArchiveError: one of these, or the folder cannot be created.
     """
     if (pid := lock_holder(output)) is not None:
         raise ArchiveError(f"{output}: process {pid} has the store open")
@@ -236,7 +236,7 @@ def _manifests(directory: str) -> list[Manifest]:
 
 
 def archive_segment(directory: Path, kind: str, file: LogFile, *, keep_damage: bool = False) -> Done:
-    """Archive one segment, unless it is there.
+    """Archive one segment, unless it is archived already.
 
     Raises:
         ArchiveError, DamagedLogError, PipelineError: see `archive`.
@@ -261,10 +261,10 @@ def archive_segment(directory: Path, kind: str, file: LogFile, *, keep_damage: b
 
 
 def restore_segment(directory: Path, folder: Path, manifest: Manifest) -> Done:
-    """Write one segment, unless it is there.
+    """Write one segment, unless it exists already.
 
     Raises:
-        ArchiveError: the archive is damaged, another file is in its place, or the disk refuses.
+        ArchiveError: the archive is damaged, another file is in the segment's place, or the disk fails.
     """
     target = folder / segment_name(manifest.start)
     temporary = target.with_suffix(".tmp")
@@ -286,7 +286,7 @@ def restore_segment(directory: Path, folder: Path, manifest: Manifest) -> Done:
 
 
 def segment_fault(directory: Path, manifest: Manifest) -> str | None:
-    """Return why a segment could not be restored; None if it could."""
+    """Return why a segment cannot be restored; None if it can."""
     try:
         return parquet_fault(directory, manifest) or _stream(directory, manifest, lambda piece: None)
     except OSError as error:
@@ -294,7 +294,7 @@ def segment_fault(directory: Path, manifest: Manifest) -> str | None:
 
 
 def _stream(directory: Path, manifest: Manifest, put: Callable[[memoryview], None]) -> str | None:
-    """Give the bytes of a segment to `put`, piece by piece; return why they are not what the manifest says."""
+    """Pass a segment's bytes to `put`, piece by piece; return how they differ from the manifest, or None."""
     path, found, length = parquet_path(directory, manifest.start), hashlib.sha256(), 0
     try:
         with pq.ParquetFile(path) as parquet:
@@ -312,7 +312,7 @@ def _stream(directory: Path, manifest: Manifest, put: Callable[[memoryview], Non
 
 
 def _joined(batch: pa.RecordBatch) -> memoryview:
-    """Return the bytes of all rows, one behind the other."""
+    """Return the concatenated bytes of all rows."""
     nothing = pa.scalar(b"", pa.binary())
     rows = pc.binary_join_element_wise(*batch.columns, nothing, null_handling="replace", null_replacement="")
     _, offsets, values = rows.buffers()
@@ -321,7 +321,7 @@ def _joined(batch: pa.RecordBatch) -> memoryview:
 
 @dataclass(slots=True)
 class _Tally:
-    """What a manifest says of the bytes and records of a segment."""
+    """The sums of a segment's bytes and records for its manifest."""
 
     digest: Any = field(default_factory=hashlib.sha256)
     length: int = 0
@@ -330,12 +330,12 @@ class _Tally:
     queues: dict[tuple[str, int], tuple[int, int, int]] = field(default_factory=dict)
 
     def take(self, data: bytes | Bytes) -> None:
-        """Take the next bytes."""
+        """Count the next bytes."""
         self.digest.update(data)
         self.length += len(data)
 
     def add(self, group: pa.Table) -> None:
-        """Count the records of a group; other rows have no topic."""
+        """Count the records of a group; rows that are not records have no topic."""
         rows = group.select(["topic", "queue_id", "queue_offset", "store_ts"]).filter(pc.is_valid(group["topic"]))
         if not rows.num_rows:
             return
@@ -355,12 +355,12 @@ class _Tally:
             )
 
     def ranges(self) -> tuple[QueueRange, ...]:
-        """Return the queues, by name."""
+        """Return the queues, sorted by name."""
         return tuple(QueueRange(*name, *numbers) for name, numbers in sorted(self.queues.items()))
 
 
 def _write_segment(directory: Path, kind: str, file: LogFile, *, keep_damage: bool) -> Manifest:
-    """Write the Parquet file; return its manifest, whose SHA-256 is of the segment's bytes as they were read."""
+    """Write the Parquet file; return the manifest with the SHA-256 of the segment's bytes as they were read."""
     target, tally = parquet_path(directory, file.start), _Tally()
     temporary = target.with_name(f"_{target.name}.tmp")
     with (
@@ -376,7 +376,7 @@ def _write_segment(directory: Path, kind: str, file: LogFile, *, keep_damage: bo
             tally.add(group)
             if under_way is not None:
                 under_way.result()
-            under_way = thread.submit(_write_group, writer, group)  # while the next one is read, checked and hashed
+            under_way = thread.submit(_write_group, writer, group)  # while the next is read, checked and hashed
         if under_way is not None:
             under_way.result()
     if tally.length != file.length:
@@ -410,7 +410,7 @@ def _write_group(writer: pq.ParquetWriter, group: pa.Table) -> None:
 
 
 def _batches(kind: str, file: LogFile, tally: _Tally, *, keep_damage: bool) -> Iterator[pa.RecordBatch]:
-    """Yield all bytes of a segment in order, which `tally` takes: records with their columns, and what lies between."""
+    """Yield all bytes of a segment in order: records with their columns, and the bytes between them."""
     part = LogPart(file, kind, 0, None, is_tail=False)
     before = HEADER_SIZE if kind == DLEDGER else 0
     position = file.start
@@ -423,7 +423,7 @@ def _batches(kind: str, file: LogFile, tally: _Tally, *, keep_damage: bool) -> I
             row, detail = next(iter(found.faults.items()))
             raise DamagedLogError(file.path, found.base + int(found.starts[row]), f"{detail}; not archived")
         end = int(found.ends[-1])
-        if 2 * end < len(found.data):  # damage follows: do not keep a whole block in memory for some records
+        if 2 * end < len(found.data):  # damage follows: copy, so that a few records do not keep a whole block in memory
             found.data = found.data[:end].copy()
         first = found.base + int(found.starts[0]) - before
         yield from _gap(file, position, first, tally)
@@ -434,7 +434,7 @@ def _batches(kind: str, file: LogFile, tally: _Tally, *, keep_damage: bool) -> I
 
 
 def _block_batch(block: Block, before: int) -> pa.RecordBatch:
-    """Return the columns of a block whose records follow each other; `before` are the bytes ahead of each."""
+    """Return the columns of a block of consecutive records; `before` has the bytes ahead of each."""
     narrow = record_batch(block, _NARROW, None)
     body_at = block.starts + _HEADS[(block.heads["sys_flag"].astype(np.int64) >> 4) & 3]
     body_end = body_at + _ints_at(block.data, body_at - 4)
@@ -452,7 +452,7 @@ def _ints_at(data: "np.ndarray[Any, np.dtype[np.uint8]]", places: Ints) -> Ints:
 
 
 def _gap(file: LogFile, position: int, end: int, tally: _Tally) -> Iterator[pa.RecordBatch]:
-    """Yield the bytes `[position, end)` of a segment, which are no records."""
+    """Yield the bytes `[position, end)` of a segment, which are not records."""
     with Path(file.path).open("rb") as opened:
         opened.seek(position - file.start)
         while position < end:
@@ -468,7 +468,7 @@ def _gap(file: LogFile, position: int, end: int, tally: _Tally) -> Iterator[pa.R
 
 
 class _alone:  # noqa: N801 - reads as a function
-    """Keeps two jobs from writing one segment at once; the lock is of the file, and gone with the process."""
+    """Keeps two jobs from writing one segment at once; the lock is on the file, and ends with the process."""
 
     def __init__(self, folder: Path, start: int) -> None:
         self._folder = folder
@@ -479,7 +479,7 @@ class _alone:  # noqa: N801 - reads as a function
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if os.fstat(self._descriptor).st_nlink == 0:
-                raise BlockingIOError  # its holder has just removed it, and another may have made it anew
+                raise BlockingIOError  # its holder has just removed it, and another job may have created it again
         except BlockingIOError:
             os.close(self._descriptor)
             raise ArchiveError(f"{self._path}: another job writes this segment now") from None

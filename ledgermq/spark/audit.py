@@ -1,4 +1,4 @@
-"""Audit: what producers were told against every replica's log, one row for each finding.
+"""Audit: compares producers' outcomes with every replica's log; one row for each finding.
 
     history (JSON Lines) --+
                            +--> one sort by key --> findings --> verdict
@@ -14,7 +14,7 @@
 | misplaced | acknowledged at an offset where another message is |
 | hole | a queue offset that is missing between two that are there, in one replica |
 
-Everything is a window or an aggregation of Spark, which spill to disk: memory does not grow with the input.
+All steps are Spark windows or aggregations, which spill to disk: memory does not grow with the input.
 """
 
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ from ledgermq.spark.store_source import DIGEST_OFFSETS
 KINDS: Final = ("lost", "duplicated", "reordered", "divergent", "phantom", "misplaced", "hole")
 _PLACE: Final = ["topic", "queue_id", "queue_offset"]
 _OUTCOMES: Final = f"array({', '.join(repr(each.value) for each in (Outcome.FAIL, Outcome.INFO, Outcome.OK))})"
-"""From the worst to the best: 1, 2, 3."""
+"""Outcomes from the worst to the best: 1, 2, 3."""
 _KEPT: Final = StorageLevel.DISK_ONLY
 _REPLICAS_MAX: Final = 60
 _COLUMNS: Final = ["kind", "topic", "queue_id", "queue_offset", "key", "producer", "sequence", "replicas", "detail"]
@@ -41,7 +41,7 @@ _COLUMNS: Final = ["kind", "topic", "queue_id", "queue_offset", "key", "producer
 
 @dataclass(frozen=True)
 class Audit:
-    """What an audit found.
+    """The result of an audit.
 
     Attributes:
         findings: a row for each: kind, topic, queue_id, queue_offset, key, producer, sequence, replicas (names of the
@@ -58,7 +58,7 @@ class Audit:
 
     @property
     def is_sound(self) -> bool:
-        """Nothing was found."""
+        """Whether nothing was found."""
         return not any(self.counts.values())
 
 
@@ -76,7 +76,7 @@ def audit(
         spark: with the formats registered.
         stores: directories; their nodes must be stopped, or the ends of their logs differ.
         history: files of JSON Lines, see `ledgermq.history`.
-        topics: the only ones to look at; with a history at least those that it names.
+        topics: topics to compare; with a history at least those that it names.
         copies: logs that must hold an acknowledged message; None: the majority of `stores`.
 
     Raises:
@@ -186,7 +186,7 @@ def _everywhere(stores: Sequence[str]) -> int:
 
 
 def _joined(told: DataFrame, records: DataFrame, copies: int) -> DataFrame:
-    """Return sends and records side by side, with what is known of all rows of their key; `stores` is null in sends.
+    """Return sends and records in one table, with what is known of all rows of their key; `stores` is null in sends.
 
     held: bits of the stores that have the key; is_single: all its records have one place, which is queue and place;
     best: the best outcome of its sends. A send is plain if it was acknowledged, and enough stores have its key where
@@ -235,7 +235,7 @@ def _names(stores: Sequence[str], bits: Any) -> Any:
 
 
 def _divergent_and_holes(records: DataFrame, stores: Sequence[str]) -> tuple[DataFrame, DataFrame]:
-    """Find queue offsets with different records, and those that are missing.
+    """Find queue offsets with different records, and missing ones.
 
     Both begin with blocks of 64 offsets, and a bit for each that is there, so that only few are looked at one by one.
     """

@@ -1,4 +1,4 @@
-"""A line chart as SVG, made of text alone."""
+"""A line chart as SVG text."""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime

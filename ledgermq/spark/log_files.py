@@ -5,8 +5,8 @@
     STORE/consumequeue/TOPIC/QUEUE/...              queue units, 20 bytes each
 
 A division at any byte looks for the next place that is a whole, sound record (or entry) that says its own position.
-Somebody who sends a body that imitates records could mislead it; so each reader of a part checks that its chain of
-frames ends exactly where the next part begins, see `parts.read_part`.
+A body that imitates records could mislead it, so each reader of a part checks that its chain of frames ends exactly
+where the next part begins, see `parts.read_part`.
 """
 
 import os
@@ -121,14 +121,14 @@ def _open(root: Path) -> StoreDirectory:
 
 
 def frame_head(file: LogFile, size_bytes: int = 1024) -> bytes:
-    """Return the first bytes of a file, which in a KiB no two logs share; empty if nothing is written there."""
+    """Return the first bytes of a file, a KiB that differs between any two logs; empty if nothing is written there."""
     with Path(file.path).open("rb") as opened:
         head = opened.read(size_bytes)
     return head if any(head) else b""
 
 
 def _with_records(files: list[LogFile]) -> list[LogFile]:
-    """Leave out files at the log's end that were made ahead and hold nothing yet; the first file stays."""
+    """Leave out files at the log's end that are allocated ahead and empty; keep the first file."""
     while len(files) > 1 and not frame_head(files[-1], FILLER_SIZE):
         files = files[:-1]
     return files
@@ -172,7 +172,7 @@ def next_frame(descriptor: int, file: LogFile, kind: str, position: int) -> int:
         try:
             start = max(os.lseek(descriptor, start, os.SEEK_DATA), start)
         except OSError:
-            break  # nothing but a hole
+            break  # only a hole follows
         chunk = os.pread(descriptor, _SEARCH_BYTES, start)
         if chunk == _ZEROS:  # as behind the last record of a store whose copy has no holes
             start += len(chunk) - 3

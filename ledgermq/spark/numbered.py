@@ -1,4 +1,4 @@
-"""Sends numbered messages, of which a broker stores each once, however often a task sends them.
+"""Sends numbered messages, each of which a broker stores once, however often a task sends it.
 
     lane     producer `ID/PARTITION` and a queue
     number   (batch id << 32) + place of the row among those of the lane in this batch
@@ -38,7 +38,7 @@ _ROWS_OF_BATCH: Final = 1 << 32
 _REQUEST_BYTES: Final = 256 << 10
 _REQUEST_MESSAGES: Final = 1024
 _ANSWERS_TO_QUESTION: Final = STORED_CODES | {ResponseCode.SYSTEM_ERROR, ResponseCode.MESSAGE_ILLEGAL}
-"""The last two come from brokers that do not know the question, too; they would be asked again and again."""
+"""Accepted answers; the last two are those of brokers that do not know the question, and would never change."""
 _GROUP: Final = "ledgermq-spark"
 
 Addressed = tuple[str, int | None, Outgoing]

@@ -105,13 +105,13 @@ class Damage:
 
 @functools.cache
 def prepare_worker() -> None:
-    """Make a worker cheaper; once a process.
+    """Prepare a worker process, once, so that it works faster.
 
-    Its garbage collector is spared the many objects that imports made, and the process keeps up to 32 MiB that it has
-    freed: a block in pages that come anew from the kernel costs as much as two copies of it.
+    Its garbage collector ignores the many objects of imported modules, and the process keeps up to 32 MiB of freed
+    memory: a block in new pages from the kernel costs as much as two copies of it.
     """
     gc.freeze()
-    with contextlib.suppress(AttributeError, OSError):  # another C library than glibc
+    with contextlib.suppress(AttributeError, OSError):  # not glibc
         allocator = ctypes.CDLL(None)
         allocator.mallopt(_MMAP_THRESHOLD, 2 * _BLOCK_BYTES)
         allocator.mallopt(_TRIM_THRESHOLD, 8 * _BLOCK_BYTES)
@@ -269,7 +269,7 @@ def _block(
 
 
 def block_of_records(data: bytes) -> Block:
-    """Return records that lie behind each other, from any places of a log, as brokers answer pulls.
+    """Return a block of consecutive records from any places of a log, as in answers to pulls.
 
     Raises:
         CorruptRecordError: the bytes are not whole, sound records; the position is that in `data`.
@@ -345,7 +345,7 @@ def _damage(descriptor: int, part: LogPart, position: int) -> Damage | None:
 
 
 def _used_end(descriptor: int, file: LogFile, position: int) -> int:
-    """Return where the last byte at or behind `position` that is not zero ends; `position` if all are zero."""
+    """Return the end of the last nonzero byte at or after `position`; `position` if all are zero."""
     used = position
     while position < file.length:
         try:

@@ -1,4 +1,4 @@
-"""Metrics of streaming queries that read topics: how much, how fast, and how far behind the topics.
+"""Metrics of streaming queries that read topics: amount, speed, and lag.
 
     Spark's progress of a batch --> QueryMetrics --> one row for each source `ledgermq` --> a function of yours
     pulls of its tasks --> accumulator --^
@@ -48,7 +48,7 @@ _BEGINNING: Final[Mapping[str, Any]] = {"q": {}, "v": VERSION}
 
 
 Batches = dict[tuple[str, int], Fetches]
-"""By id of the query and number of the batch."""
+"""Pulls by id of the query and number of the batch."""
 
 
 class _Sum(AccumulatorParam[Batches]):
@@ -58,17 +58,17 @@ class _Sum(AccumulatorParam[Batches]):
     def addInPlace(self, value1: Batches, value2: Batches) -> Batches:  # noqa: N802 - Spark's name
         for batch, fetches in value2.items():
             value1[batch] = value1.get(batch, Fetches()) | fetches
-        while len(value1) > _BATCHES_MAX:  # nobody has asked for them
+        while len(value1) > _BATCHES_MAX:  # not read by anyone yet
             del value1[next(iter(value1))]
         return value1
 
 
 _sums: dict[str, Accumulator[Batches]] = {}
-"""Of the Spark application of this process, by its id."""
+"""Accumulators by id of the Spark application of this process."""
 
 
 def fetch_sums(context: SparkContext | None) -> Accumulator[Batches] | None:
-    """Return what adds up the pulls of a session's tasks; None under Spark Connect, which has no context."""
+    """Return the accumulator of a session's pulls; None under Spark Connect, which has no context."""
     if context is None:
         return None
     application = context.applicationId
@@ -79,7 +79,7 @@ def fetch_sums(context: SparkContext | None) -> Accumulator[Batches] | None:
 
 
 def add_fetches(sums: Accumulator[Batches] | None, fetches: Fetches) -> None:
-    """Add the pulls of this task, if it is one of a micro-batch."""
+    """Add the pulls of this task, if it belongs to a micro-batch."""
     context = TaskContext.get()
     if sums is None or context is None:
         return
@@ -155,7 +155,7 @@ class QueryMetrics(StreamingQueryListener):
 
 
 def source_figures(source: Any) -> dict[str, Any] | None:
-    """Return the figures of one source's progress; None of a source that is none of ours."""
+    """Return the figures of one source's progress; None for a source of another format."""
     end = _offset(source.endOffset)
     if end is None:
         return None
@@ -176,7 +176,7 @@ def source_figures(source: Any) -> dict[str, Any] | None:
 
 
 def _offset(text: str | None) -> Mapping[str, Any] | None:
-    """Return the offset that a source of ours has told; None of others. Spark names no source's format."""
+    """Return the offset that a source of ours has reported; None for others, since Spark does not name the format."""
     try:
         value = json.loads(text or "null")
     except ValueError:

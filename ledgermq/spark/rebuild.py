@@ -86,7 +86,7 @@ def rebuild(spark: SparkSession, store: str, output: str | None = None, *, file_
     size -= size % UNIT_SIZE
     try:
         if output is None:
-            shutil.rmtree(side, ignore_errors=True)  # what an interrupted run left
+            shutil.rmtree(side, ignore_errors=True)  # left by an interrupted run
         side.mkdir(parents=True)
         parts = plan_parts(opened, 0)
         task = partial(write_units, side, size)
@@ -131,7 +131,7 @@ def write_units(side: Path, size: int, part: LogPart) -> list[Run]:
 
 
 def _refuse_others(block: Block, flags: "np.ndarray[tuple[int], np.dtype[np.int32]]") -> None:
-    """Raise for records whose units do not follow from them alone."""
+    """Raise for records whose units depend on other records."""
     if (flags & INNER_BATCH).any() or (may_have_properties(block, b"INNER_") and _has_inner(block)):
         raise PipelineError("the log has records of batch or light queues, which only `ledgermq store repair` rebuilds")
 
@@ -211,7 +211,7 @@ def _write(folder: Path, size: int, first: int, data: bytes, written: set[Path])
         path = folder / f"{start:020d}"
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
-            os.ftruncate(descriptor, size)  # other tasks may have made it; the length is the same
+            os.ftruncate(descriptor, size)  # other tasks may have created it with the same length
             os.pwrite(descriptor, piece, position - start)
         finally:
             os.close(descriptor)

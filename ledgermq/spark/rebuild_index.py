@@ -86,7 +86,7 @@ def rebuild_index(
     try:
         _check_sizes(place, sizes)
         if output is None:
-            shutil.rmtree(side, ignore_errors=True)  # what an interrupted run left
+            shutil.rmtree(side, ignore_errors=True)  # left by an interrupted run
         (side / _KEYS).mkdir(parents=True)
         parts = plan_parts(opened, 0)
         context = spark.sparkContext
@@ -189,7 +189,7 @@ def _keys_of(found: Sequence[KeyFile], part: IndexPart) -> Iterator[tuple[Ints, 
 
 
 def finish(side: Path) -> None:
-    """Remove what only the tasks needed, and make the directory durable."""
+    """Remove the tasks' own files, and make the directory durable."""
     shutil.rmtree(side / _KEYS)
     sync(side)
 

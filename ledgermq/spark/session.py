@@ -67,10 +67,10 @@ def make_session(name: str, settings: Mapping[str, str] | None = None) -> "Spark
 
 
 def patiently(act: Callable[[], Result]) -> Result:
-    """Start a stream and wait for its end; do it again where Spark has given its Python worker up.
+    """Start a query and wait for its end; start it again if Spark gave up waiting for its Python worker.
 
-    That worker must connect within 10 s, which no setting changes, and which a busy machine may not keep. The query
-    had not read anything then.
+    That worker must connect within 10 s, which no setting changes, and which may be too short on a busy machine. The
+    query has not read anything then.
 
     Args:
         act: starts the query and waits for it.

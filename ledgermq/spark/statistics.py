@@ -1,4 +1,4 @@
-"""Messages, bytes and delay by topic, queue and minute, segment by segment: what was counted once is kept.
+"""Messages, bytes and delay by topic, queue and minute, for each segment; counts are kept for later runs.
 
     STATE/00000000001073741824-3f2a....parquet     a sealed file of a log: start, and a hash of its first KiB
     STATE/active-00000000002147483648-77c1....parquet    a file that may change, as of the last run
@@ -6,7 +6,7 @@
 A row is a topic, queue id and minute (of the store time, UTC): messages, bytes of records, sum and maximum of the delay
 from born to store time in ms. Rows of segments that a broker has deleted since stay: the statistics outlive the log.
 
-How far groups are behind is a matter of the moment. So `lag` adds the lag of this minute, each time it is asked:
+The lag of groups is known for the present only. So `lag` adds the lag of this minute at each call:
 
     STORE/config/consumerOffset.json    what groups have committed, as the broker has last written it down --+
     STORE/consumequeue                  where the queues end ------------------------------------------------+
@@ -191,7 +191,7 @@ def lag(spark: SparkSession, stores: Sequence[str], state: str, now_s: float | N
 
 
 def _add(path: Path, rows: list[dict[str, Any]], minute: int) -> None:
-    """Put the rows of a minute into a file, instead of those that it has of this minute."""
+    """Add the rows of a minute to a file; they replace the file's rows of that minute."""
     table = pa.Table.from_pylist(rows, _LAG)
     if path.exists():
         before = pq.read_table(path, schema=_LAG)

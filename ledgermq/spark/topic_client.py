@@ -1,4 +1,4 @@
-"""The asyncio client for Spark's workers, which are plain functions: calls that return when the cluster has answered.
+"""The asyncio client for Spark's workers, which are plain functions: calls that block until the cluster has answered.
 
     read(partition)  -->  TopicClient  -->  a thread with an event loop of its own, until the task ends
       yields a batch        pull_range      --> some pulls under way at once --> bytes of records, in order
@@ -37,7 +37,7 @@ _GROUP: Final = "TOOLS_CONSUMER"
 _PLAIN_STRIDE: Final = 32
 _BULK_STRIDE_MAX: Final = 2048
 _STRIDES_MAX: Final = 32
-_PULL_BYTES: Final = 900 << 10  # a bulk pull's 1 MiB, with room for records that are larger than the mean
+_PULL_BYTES: Final = 900 << 10  # 1 MiB of a bulk pull, with room for larger records
 _WINDOW_BYTES: Final = 4 << 20
 _STRIDE_BYTES_MAX: Final = 4 << 20
 _QUESTIONS_MAX: Final = 64
@@ -63,7 +63,7 @@ class Access:
 
     @property
     def credentials(self) -> Credentials | None:
-        """What signs requests."""
+        """Credentials that sign requests; None if brokers ask for none."""
         return Credentials(self.access_key, self.secret_key) if self.access_key else None
 
 
@@ -83,7 +83,7 @@ class Fetched:
 
 
 class Look(NamedTuple):
-    """What a queue has from an offset on.
+    """A sample of a queue from an offset on.
 
     Attributes:
         first: offset of its oldest message.
@@ -221,9 +221,9 @@ class TopicClient:
 
     def __init__(self, access: Access) -> None:
         self._access = access
-        self._stride, self._strides = _PLAIN_STRIDE, 1  # messages of one pull, and pulls under way
+        self._stride, self._strides = _PLAIN_STRIDE, 1  # messages of one pull, and concurrent pulls
         self._is_bulk = False
-        self._source_id = LEADER_ID  # replica to pull from
+        self._source_id = LEADER_ID  # broker id of the replica to pull from
         try:
             self._admin = _Puller(
                 access.namesrv,
@@ -364,11 +364,11 @@ class TopicClient:
         bodies, position = list[bytes | memoryview](), start
         for (_, wanted_end), part in zip(bounds, parts, strict=True):
             if part.gone is not None:
-                break  # it comes first the next time
+                break  # it is first the next time
             bodies += part.bodies
             position = part.end
             if position < wanted_end:
-                break  # it was cut short; what follows would leave a gap
+                break  # the stride was cut short; later strides would leave a gap
         data = b"".join(bodies)
         mean = max(len(data) // max(position - start, 1), 1)
         self._stride = min(max(_PULL_BYTES // mean, 1), _BULK_STRIDE_MAX) if self._is_bulk else _PLAIN_STRIDE
@@ -388,7 +388,7 @@ class TopicClient:
             self._is_bulk, self._source_id = answer.is_bulk, source_id
             if after > position and code == ResponseCode.PULL_OFFSET_MOVED:
                 if position > start:
-                    break  # what was found comes first
+                    break  # return first what was found
                 return _Stride([], after, (position, after))
             if after > position:
                 bodies.append(body)
@@ -401,7 +401,7 @@ class TopicClient:
             await asyncio.sleep(back_off_s(tries, random.random))
         return _Stride(bodies, min(position, end))
 
-    # -- inside
+    # -- internals
 
     async def _all(self, ask: Callable[[Any], Awaitable[Found]], keys: Sequence[Any]) -> dict[Any, Found]:
         """Ask for each key, some of them at once."""

@@ -190,7 +190,7 @@ def gone_ranges(ranges: Iterable[Range], firsts: Mapping[MessageQueue, int]) -> 
 
 
 def refuse_new_life(ends: Mapping[MessageQueue, int], known: Mapping[MessageQueue, int]) -> None:
-    """Raise if queues end before what was read of them.
+    """Raise if queues end before what was read of them: their topic was removed and created again.
 
     Raises:
         DataLossError: names the queues.
@@ -278,9 +278,9 @@ def ranges_between(start: Mapping[str, Any], end: Mapping[str, Any]) -> list[Ran
 
 
 def share(backlogs: Mapping[MessageQueue, int], limit: int) -> Offsets:
-    """Return how many messages of each backlog to take, `limit` at most together: one of each, the rest in proportion.
+    """Return how many messages of each backlog to take, `limit` at most in all: one of each, the rest in proportion.
 
-    With fewer than one for each the longest backlogs come first.
+    If there is not one for each, the longest backlogs come first.
     """
     total = sum(backlogs.values())
     if total <= limit:

@@ -231,7 +231,7 @@ class TopicStreamWriter(_Writer, DataSourceStreamArrowWriter):
         return Identity(query, int(batch), context.partitionId())
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Do nothing: what a task has sent is stored."""
+        """Do nothing: messages that a task has sent are stored."""
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Do nothing: what a task has sent stays."""
+        """Do nothing: messages that a task has sent stay stored."""

@@ -115,7 +115,7 @@ def access_of(options: Options) -> Access:
 
 
 class _Topics:
-    """What batch and stream share: the options, and the rows of a range."""
+    """The common part of batch and stream: the options, and the rows of a range."""
 
     _fetch_sums: Accumulator[Batches] | None = None
 
@@ -170,7 +170,7 @@ class _Topics:
             raise PipelineError(f"{queue}: the broker's answer from offset {start} on: {error}") from None
         rows = Want(offsets=(start, end)).rows(block)
         offsets = record_batch(block, ["queue_offset"], None, rows).column(0).to_numpy()
-        if (np.diff(offsets) <= 0).any():  # with tags one pull may reach into what the next one asked for
+        if (np.diff(offsets) <= 0).any():  # with tags a pull may reach into the range of the next one
             rows = rows[np.unique(offsets, return_index=True)[1]]
         if self._tags:
             wanted = parse_subscription(queue.topic, self._tags, 0)
@@ -220,7 +220,7 @@ class TopicSource(DataSource):
     """
 
     fetch_sums: ClassVar[Accumulator[Batches] | None] = None
-    """Adds up the pulls of tasks of streams; `register` sets it."""
+    """Sums the pulls of streams' tasks; set by `register`."""
 
     @classmethod
     def name(cls) -> str:
@@ -307,7 +307,7 @@ class TopicStreamReader(_Topics, DataSourceStreamReader, SupportsTriggerAvailabl
         self._client: TopicClient | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Tasks get a copy without connections."""
+        """Return the state without connections, for the copies of tasks."""
         return self.__dict__ | {"_client": None}
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
@@ -315,7 +315,7 @@ class TopicStreamReader(_Topics, DataSourceStreamReader, SupportsTriggerAvailabl
         return {"q": {}, "v": VERSION}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        """Return that batches are limited; both limits hold."""
+        """Return that batches are limited; the options set the limits."""
         return ReadMaxRows(self._offsets_max) if self._offsets_max is not None else ReadMaxBytes(self._bytes_max)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name

@@ -54,7 +54,7 @@ def start_cluster(directory: Path, *words: str) -> tuple["subprocess.Popen[str]"
     """
     me = [sys.executable, "-P", "-m", "ledgermq_server", "--die-with-parent", str(os.getpid())]
     log = directory.with_name(f"{directory.name}.log")
-    with log.open("a") as errors:  # a pipe that nobody reads would stop it
+    with log.open("a") as errors:  # a full pipe would block it
         process = subprocess.Popen(
             [*me, "cluster", "up", *words, "--dir", str(directory), "--json", "--wait", str(_START_LIMIT_S)],
             stdin=subprocess.DEVNULL,
@@ -78,7 +78,7 @@ def stop_cluster(process: "subprocess.Popen[str]") -> int:
     try:
         return process.wait(_STOP_LIMIT_S)
     except subprocess.TimeoutExpired:
-        process.kill()  # the nodes end with it
+        process.kill()  # the nodes end with this process
         return process.wait()
 
 
@@ -139,7 +139,7 @@ class Cluster:
             stop_cluster(process)
         self._folder.cleanup()
 
-    # -- what the test sees
+    # -- state
 
     @property
     def nodes(self) -> list[Node]:
@@ -154,18 +154,18 @@ class Cluster:
     def topic(self, *, queue_count: int = 4) -> str:
         """Create a topic with a new name; return the name."""
         name = f"test-{secrets.token_hex(6)}"
-        with ThreadPoolExecutor(1) as thread:  # the test's own event loop may be running
+        with ThreadPoolExecutor(1) as thread:  # a thread, since the test's own event loop may be running
             thread.submit(asyncio.run, _create_topic(self.namesrv, name, queue_count)).result()
         return name
 
-    # -- what the test does; each returns when it has taken effect
+    # -- actions; each returns when it has taken effect
 
     def kill(self, node: str = "leader") -> str:
-        """SIGKILL a node; return its name."""
+        """Kill a node by SIGKILL; return its name."""
         return self._act("kill", node)
 
     def stop(self, node: str = "leader") -> str:
-        """SIGTERM a node, and wait for its end; return its name."""
+        """Stop a node by SIGTERM, and wait for its end; return its name."""
         return self._act("stop", node)
 
     def start(self, node: str = "dead") -> str:
@@ -173,11 +173,11 @@ class Cluster:
         return self._act("start", node)
 
     def pause(self, node: str = "leader") -> str:
-        """SIGSTOP a node; return its name."""
+        """Pause a node by SIGSTOP; return its name."""
         return self._act("pause", node)
 
     def resume(self, node: str = "paused") -> str:
-        """SIGCONT a node; return its name."""
+        """Resume a node by SIGCONT; return its name."""
         return self._act("resume", node)
 
     def transfer(self, node: str) -> str:
@@ -199,7 +199,7 @@ class Cluster:
         return name
 
     def heal(self) -> None:
-        """Join again what `partition` cut."""
+        """Undo `partition`."""
         self._ask("heal")
 
     def mend(self) -> None:
@@ -211,7 +211,7 @@ class Cluster:
         for verb, *words in (("heal",), ("resume", "paused"), ("start", "dead")):
             try:
                 self._ask(verb, *words)
-            except ClusterError:  # there is nothing of that kind to undo
+            except ClusterError:  # nothing of that kind to undo
                 continue
         deadline = time.monotonic() + _WHOLE_LIMIT_S
         while not self._is_whole():

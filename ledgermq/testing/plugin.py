@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def ledgermq_session_cluster() -> "Iterator[Cluster]":
-    """The cluster of the session, started when the first test asks for it. Tests use `ledgermq_cluster`."""
+    """Start the cluster of the session when the first test asks for it. Tests use `ledgermq_cluster`."""
     from ledgermq.testing import Cluster
 
     with Cluster() as cluster:
@@ -20,6 +20,6 @@ def ledgermq_session_cluster() -> "Iterator[Cluster]":
 
 @pytest.fixture
 def ledgermq_cluster(ledgermq_session_cluster: "Cluster") -> "Iterator[Cluster]":
-    """A whole cluster: a test may kill, pause and cut off its nodes; afterwards everything is undone."""
+    """Return a whole cluster: a test may kill, pause and cut off its nodes; afterwards everything is undone."""
     yield ledgermq_session_cluster
     ledgermq_session_cluster.mend()

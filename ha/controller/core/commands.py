@@ -23,7 +23,7 @@ Applied = tuple[Group | None, CommandOutcome]
 
 FIRST_RULES: Final = 1
 BY_CONTROLLER: Final = -1
-"""Value of `Elect.asker` in an election that the controllers themselves begin."""
+"""Value of `Elect.asker` in an election that the controllers begin themselves."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,10 +41,10 @@ class StateCommand(ABC):
 
     @abstractmethod
     def apply(self, group: Group | None) -> Applied:
-        """Return the new group, and the outcome. A refused command changes nothing unless its docstring says so."""
+        """Return the new group and the outcome. A refused command changes nothing unless its docstring says so."""
 
     def to_json(self) -> dict[str, Any]:
-        """The fields; sets are sorted, so that equal commands give equal bytes."""
+        """Return the fields; sets are sorted, so that equal commands give equal bytes."""
         fields = asdict(self)
         del fields["rules"]
         return {name: sorted(value) if isinstance(value, frozenset) else value for name, value in fields.items()}
@@ -141,7 +141,7 @@ class AlterSet(StateCommand):
             return group, CommandOutcome(*problem, group)
         group = replace(
             group, in_sync=self.wanted, set_epoch=group.set_epoch + 1, unbegun_epoch=0, former=frozenset()
-        )  # a master that proposes has begun its epoch
+        )  # a proposal shows that the master has begun its epoch
         return group, CommandOutcome(group=group)
 
     def _problem(self, group: Group) -> tuple[Cause, str] | None:
@@ -215,10 +215,10 @@ class Elect(StateCommand):
             remark = f"The old master {chosen} is still alive, not need to elect new master for broker {self.name}"
             return group, CommandOutcome(Cause.CONTROLLER_MASTER_STILL_EXISTS, remark, group)
         unbegun_epoch, former = group.unbegun_epoch, group.former
-        # if all of the set are in doubt, one of them is elected: the set before has no record that it lacks
+        # if the whole set is in doubt, one of it is elected: no earlier set has records that all of it lack
         is_sound = all(one.doubt_epoch is None for one in self.alive if one.broker_id == chosen)
         if is_sound and (not unbegun_epoch or all(one.broker_id != chosen for one in self._trusted(group))):
-            # before the first master nothing is acknowledged
+            # nothing is acknowledged before the first master
             unbegun_epoch, former = (group.master_epoch + 1 if group.in_sync else 0), group.in_sync
         group = replace(
             group,

@@ -99,16 +99,16 @@ class LiveBrokers:
         return entry is not None and now_ms - entry.heard_ms <= entry.beat.silence_ms
 
     def alive(self, name: str, ids: Iterable[int], now_ms: int) -> frozenset[int]:
-        """Those of the ids that are alive."""
+        """Return those of the ids that are alive."""
         return frozenset(broker_id for broker_id in ids if self.is_alive(name, broker_id, now_ms))
 
     def full(self, name: str, ids: Iterable[int], now_ms: int) -> list[int]:
-        """Those of the ids that are alive and have no room for messages."""
+        """Return those of the ids that are alive and have no room for messages."""
         alive = sorted(self.alive(name, ids, now_ms))
         return [broker_id for broker_id in alive if self._entries[name, broker_id].beat.is_full]
 
     def candidates(self, group: Group, now_ms: int, still_ms: int) -> tuple[Candidate, ...]:
-        """The living replicas as candidates, by id; without those that stand still, if another one can be elected."""
+        """Return the living replicas as candidates, by id, without those that stand still if another can be elected."""
         alive = sorted(self.alive(group.name, group.replicas, now_ms))
         moving = [broker_id for broker_id in alive if not self._is_silent(group.name, broker_id, now_ms, still_ms)]
         chosen = moving if self._may_lead(group, moving) else alive
@@ -118,7 +118,7 @@ class LiveBrokers:
         )
 
     def stands_still(self, group: Group, now_ms: int, still_ms: int) -> bool:
-        """Whether the living master is silent, and a member of the in-sync set that can be elected is not."""
+        """Return whether the living master is silent, and a member of the in-sync set that can be elected is not."""
         master_id = group.master_id
         if master_id is None or not self.is_alive(group.name, master_id, now_ms):
             return False
@@ -127,7 +127,7 @@ class LiveBrokers:
         return all(one.broker_id != master_id for one in self.candidates(group, now_ms, still_ms))
 
     def _is_silent(self, name: str, broker_id: int, now_ms: int, still_ms: int) -> bool:
-        """Whether a living broker says nothing; if it knows no leases, the silence that it named counts instead."""
+        """Return whether a living broker is silent for too long; without leases the silence that it named counts."""
         entry = self._entries[name, broker_id]
         return entry.beat.holds_lease and now_ms - entry.heard_ms > still_ms
 

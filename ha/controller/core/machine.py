@@ -22,8 +22,8 @@ from ha.controller.core.outcome import CommandOutcome
 from ledgermq.remoting.refusal import Cause
 
 RULES: Final = FIRST_RULES
-"""The newest rules that this release knows: raise it with a change of what `StateCommand.apply` makes of any command,
-which then asks for `rules`."""
+"""The newest rules that this release knows. Raise it when `StateCommand.apply` changes for any command, which must then
+look at `rules`."""
 
 REMEMBERED_MAX: Final = 512
 
@@ -37,7 +37,7 @@ def encode_command(key: Key, command: StateCommand) -> bytes:
 
 
 def decode_command(data: bytes, known_rules: int = RULES) -> tuple[Key, StateCommand]:
-    """What `encode_command` wrote.
+    """Decode a command that `encode_command` wrote.
 
     Raises:
         DamagedStateError: it is damaged, or of newer rules than those known.
@@ -101,7 +101,7 @@ class ControllerMachine:
         return outcome
 
     def snapshot(self) -> bytes:
-        """The whole state, for `restore`; the same bytes for the same history."""
+        """Return the whole state, for `restore`; equal histories give equal bytes."""
         return orjson.dumps(
             {
                 "v": self.rules,

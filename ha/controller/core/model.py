@@ -43,10 +43,10 @@ class Group:
         master_epoch: rises by one with each master, and when a master is lost; 0 before the first.
         in_sync: ids of the replicas that have everything acknowledged.
         set_epoch: rises by one with each change of `in_sync`, so no two sets have the same epoch.
-        unbegun_epoch: epoch of the first master in a row of masters of whom none is known to have begun its epoch; 0:
-            the present one has.
-        former: `in_sync` before the election of that master; if none of them began, these replicas have everything
-            acknowledged.
+        unbegun_epoch: if the last masters are not known to have begun their epochs, the epoch of the first of these; 0:
+            the present master has begun its epoch.
+        former: `in_sync` before the election of that master; these replicas have everything acknowledged if none of
+            these masters began.
     """
 
     cluster: str
@@ -61,12 +61,12 @@ class Group:
     former: frozenset[int] = frozenset()
 
     def address_of(self, broker_id: int | None) -> str | None:
-        """The replica's address; None for an id that is not there."""
+        """Return the replica's address; None for an id that is not there."""
         replica = None if broker_id is None else self.replicas.get(broker_id)
         return None if replica is None else replica.address
 
     def to_json(self) -> dict[str, Any]:
-        """The group as values that JSON knows, the same for equal groups."""
+        """Return the group as JSON values, the same for equal groups."""
         return {
             "cluster": self.cluster,
             "name": self.name,
@@ -82,7 +82,7 @@ class Group:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> "Group":
-        """The group that `to_json` wrote.
+        """Return the group that `to_json` wrote.
 
         Raises:
             KeyError, TypeError, ValueError: it is not one.

@@ -23,7 +23,7 @@ class CommandOutcome:
     group: Group | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """The outcome as values that JSON knows."""
+        """Return the outcome as JSON values."""
         return {
             "cause": None if self.cause is None else self.cause.name,
             "remark": self.remark,
@@ -32,7 +32,7 @@ class CommandOutcome:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> "CommandOutcome":
-        """The outcome that `to_json` wrote.
+        """Return the outcome that `to_json` wrote.
 
         Raises:
             KeyError, TypeError, ValueError: it is not one.

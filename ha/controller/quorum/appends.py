@@ -31,13 +31,13 @@ class Appends:
 
     def __init__(self, journal: QuorumJournal) -> None:
         self._journal = journal
-        self._matched: tuple[int, int] | None = None  # index and term up to which the message equals the journal
+        self._matched: tuple[int, int] | None = None  # index and term up to which the last message equals the journal
         self._awaited: tuple[Any, ...] | None = None  # next part of a snapshot: leader, index, term, number
         self._sent: dict[Any, int] = {}  # number of the last part of a snapshot that was sent, by follower
 
     def sending(self, node: Any, message: Message) -> Message:
-        """A leader's message: a part of a snapshot tells the snapshot's last entry and the part's number."""
-        serialized = message.get("serialized")  # data, whether it is the first part, whether it is the last
+        """Return a leader's message; a part of a snapshot also gets the snapshot's last entry and the part's number."""
+        serialized = message.get("serialized")  # (data, is first part, is last part)
         if not serialized:
             return message
         self._sent[node] = 0 if serialized[1] else self._sent.get(node, 0) + 1
@@ -49,11 +49,11 @@ class Appends:
         if "prevLogIdx" not in message:
             return self._snapshot_part(node, message)
         if "transmission" in message:
-            return None  # a part of an entry of 64 KiB or more: no command is as long
+            return None  # part of an entry of 64 KiB or more, which no command is
         return self._without_held(message)
 
     def answering(self, message: Message) -> Message | None:
-        """The answer to the message that was received last; None: it must not be sent."""
+        """Return the answer to the last received message; None: it must not be sent."""
         if not message["success"] or self._matched is None:
             return message
         index, term = self._matched
@@ -67,14 +67,14 @@ class Appends:
         if previous[0] is not None and previous[0] < first[0]:
             previous, entries = first, [entry for entry in entries if entry[1] > first[0]]
         if previous[0] is None or self._journal.term_of(previous[0]) != previous[1]:
-            return message  # PySyncObj refuses it, and deletes nothing
+            return message  # PySyncObj refuses the message, and deletes nothing
         held = list(itertools.takewhile(lambda entry: self._journal.term_of(entry[1]) == entry[2], entries))
         if held:
             previous = held[-1][1:]
         return self._matching(message, previous, entries[len(held) :])
 
     def _matching(self, message: Message, previous: tuple[int, int], new: list[Any]) -> Message:
-        """The message with new entries behind one that is held."""
+        """Return the message with new entries after one that this member has."""
         self._matched = matched = tuple(new[-1][1:]) if new else previous
         before = previous if new else self._journal[-1][1:]
         return message | {
@@ -86,8 +86,8 @@ class Appends:
 
     def _snapshot_part(self, node: Any, message: Message) -> Message:
         part = message.get(_PART)
-        unverified = message | {"commit_index": 0}  # it is not known whether this journal equals the leader's
-        if part is None:  # the leader writes its snapshot at this moment, or is of an older version
+        unverified = message | {"commit_index": 0}  # unknown whether this journal equals the leader's
+        if part is None:  # the leader is writing its snapshot, or is of an older version
             return unverified
         index, term, number = part
         first = self._journal[0][1:]

@@ -127,7 +127,7 @@ class QuorumJournal:
         return self._entries[at]
 
     def term_of(self, index: int) -> int | None:
-        """Term of the entry with this index; None when it is not in the journal."""
+        """Return the term of the entry with this index; None if it is not in the journal."""
         at = index - self._entries[0][1] if self._entries else -1
         return self._entries[at][2] if 0 <= at < len(self._entries) else None
 
@@ -156,7 +156,7 @@ class QuorumJournal:
         """Drop the first `count` entries, at once."""
         kept = self._entries[count:]
         records = [_encode(entry) for entry in kept]
-        _with_descriptors(lambda: sync(self._path.parent))  # the snapshot with them, which PySyncObj renamed
+        _with_descriptors(lambda: sync(self._path.parent))  # also makes the snapshot durable, which PySyncObj renamed
         _with_descriptors(lambda: replace_durably(self._path, b"".join((_HEAD, *records))))
         self._file.close()
         self._file = _with_descriptors(lambda: self._path.open("r+b", buffering=0))

@@ -1,4 +1,4 @@
-"""The controllers' agreement as one object for the event loop: submit a command, learn who leads.
+"""The controllers' agreement for the event loop: submits commands, and tells who leads.
 
     loop    submit(command) ---bytes---> queue of PySyncObj            status <--- after each tick
     thread                               doTick: journal, votes, commit, Machine.apply -> outcome -> loop
@@ -51,7 +51,7 @@ _log: Final = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuorumSettings:
-    """One member.
+    """The settings of one member.
 
     Attributes:
         members: `host:port` at which the members reach each other, by id.
@@ -74,14 +74,14 @@ class QuorumSettings:
 
 @dataclass(frozen=True, slots=True)
 class QuorumStatus:
-    """State of the agreement, as this member knows it. Times are those of `time.monotonic`.
+    """The agreement as this member knows it. Times are those of `time.monotonic`.
 
     Attributes:
-        leader_id: of the leader, if one is known.
+        leader_id: id of the leader, if one is known.
         answered_s: when this member, as the leader, sent the newest message that a majority has answered.
         ticked_s: when the quorum's thread last ran.
         applied: index of the last command in the state.
-        entries: in the journal.
+        entries: number of entries in the journal.
         rules: newest version of the rules that all members know, while this one leads.
     """
 
@@ -113,7 +113,7 @@ class Quorum:
     """One member, from `start` to `stop`.
 
     Args:
-        settings: see there.
+        settings: this member's settings.
         machine: the state machine to which commands are applied.
         on_change: called on the loop when the leader or the term has changed, and when the quorum has failed.
     """
@@ -235,7 +235,7 @@ class Quorum:
             while not self._stopping.is_set():
                 self._sync.doTick(_TICK_S)
                 self._publish()
-        except Exception as error:  # whatever the error is, this member must stop
+        except Exception as error:  # this member must stop after any error
             _log.critical("the quorum of the controllers failed in this process", exc_info=True)
             self._fail(error)
         finally:
@@ -264,7 +264,7 @@ class Quorum:
             is_sound=self._journal.is_sound,
             rules=self._transport.rules if is_leader else FIRST_RULES,
         )
-        # an entry of the leader's own term is committed, so this member has everything that was committed before
+        # an entry of the leader's own term is committed, so all earlier commits are here, too
         is_current = leader is not None and self._journal.term_of(sync.raftLastApplied) == sync.raftCurrentTerm
         if is_current and not self._journal.is_sound:
             self._journal.become_sound()
@@ -337,7 +337,7 @@ class Quorum:
         """Write a snapshot to the temporary file of PySyncObj, which renames it when this returns."""
         try:
             replace_durably(Path(path), encode_snapshot(Snapshot(self._machine.snapshot(), entries[1], entries[0])))
-        except OSError as error:  # PySyncObj would log it and try again at each tick
+        except OSError as error:  # PySyncObj would only log it and try again
             self.failure = QuorumFailedError(f"{path} cannot be written: {error.strerror}")
             raise
 
@@ -350,7 +350,7 @@ class Quorum:
             snapshot = self._restore()
             if snapshot is None:
                 raise QuorumFileError(Path(path), "is gone")
-        except (OSError, QuorumError) as error:  # PySyncObj would log it and go on without
+        except (OSError, QuorumError) as error:  # PySyncObj would only log it and continue without
             self.failure = error if isinstance(error, QuorumError) else QuorumFailedError(str(error))
             raise
         return snapshot.last, snapshot.previous, ()

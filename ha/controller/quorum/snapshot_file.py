@@ -38,7 +38,7 @@ class Snapshot:
 
 
 def encode_snapshot(snapshot: Snapshot) -> bytes:
-    """The file's content."""
+    """Return the file's content."""
     body = orjson.dumps(
         {
             "state": base64.b64encode(snapshot.state).decode(),
@@ -49,7 +49,7 @@ def encode_snapshot(snapshot: Snapshot) -> bytes:
 
 
 def read_snapshot(path: Path) -> Snapshot | None:
-    """The snapshot in a file; None when there is no file.
+    """Read the snapshot in a file; return None if there is no file.
 
     Raises:
         QuorumFileError: it is damaged.

@@ -60,8 +60,8 @@ class BoundedConnection(TcpConnection):  # type: ignore[misc]  # PySyncObj has n
         self.bytes_max = _STRANGER_BYTES
         self.since_s = time.monotonic()
         self._silence_s: float = named["timeout"]
-        self._sent_s = float("-inf")  # when it sent last
-        self._asked_s: float | None = None  # since when it has been sending without a pause, without any input
+        self._sent_s = float("-inf")  # when it last sent
+        self._asked_s: float | None = None  # since when it has sent without a pause and received nothing
         super().__init__(*arguments, **named)
 
     def send(self, message: Any) -> None:
@@ -97,16 +97,16 @@ class QuorumTransport(TCPTransport):  # type: ignore[misc]  # PySyncObj has no t
     def __init__(self, journal: QuorumJournal, silence_s: float, known_rules: int, *arguments: Any) -> None:
         self._journal = journal
         self._known_rules = known_rules
-        self._rules: dict[Any, int] = {}  # the newest that each other member knows, by its last answer
+        self._rules: dict[Any, int] = {}  # the newest rules that each other member knows, by its last answer
         self._appends = Appends(journal)
         self._silence_s = silence_s
-        self._answered_s: dict[Any, float] = {}  # when that was sent which a member answered last
-        self._sent_s: dict[Any, float | None] = {}  # the same of what a leader sent to us last, by its clock
-        self._votes: dict[int, dict[Any, Any]] = {}  # for an unsound candidate, by term: the votes, by member
+        self._answered_s: dict[Any, float] = {}  # send time of the message that a member answered last
+        self._sent_s: dict[Any, float | None] = {}  # send time of the leader's last message, by its clock
+        self._votes: dict[int, dict[Any, Any]] = {}  # votes for an unsound candidate, by term and member
         super().__init__(*arguments)
 
     def answered_s(self, now_s: float) -> float:
-        """When the newest message was sent that a majority, this controller included, has answered."""
+        """Return when the newest message was sent that a majority, this controller included, has answered."""
         others = len(self._nodes)
         newest = sorted(self._answered_s.values(), reverse=True)
         needed = (others + 1) // 2  # of the others
@@ -187,13 +187,13 @@ class QuorumTransport(TCPTransport):  # type: ignore[misc]  # PySyncObj has no t
 
 
 def _encryptor(secrets: Secrets) -> MultiFernet:
-    """Encrypts by the first secret, decrypts by each, so that a secret can be replaced without a stop."""
+    """Encrypt by the first secret and decrypt by each, so that a secret can be replaced without a stop."""
     keys = (hmac.digest(secret, b"ledgermq controllers", "sha256") for secret in secrets)
     return MultiFernet([Fernet(base64.urlsafe_b64encode(key)) for key in keys])
 
 
 def _as_given(journal: QuorumJournal) -> QuorumJournal:
-    """In place of PySyncObj's `createJournal`: the configuration has the journal itself, not its name."""
+    """Replace PySyncObj's `createJournal`: the configuration has the journal itself, not its name."""
     return journal
 
 

@@ -73,11 +73,11 @@ class AdminBase:
         await self._session.close()
 
     async def cluster(self) -> ClusterInfo:
-        """All registered brokers and clusters."""
+        """Return all registered brokers and clusters."""
         return await self._patiently(self._cluster_now)
 
     async def route(self, topic: str) -> TopicRoute:
-        """The route of a topic, as a nameserver answers it now.
+        """Return the route of a topic, as a nameserver answers it now.
 
         Raises:
             NoRouteError: no nameserver knows the topic, or none could be asked.
@@ -86,10 +86,10 @@ class AdminBase:
         return (await self._patiently(lambda: self._session.nameservers.route(topic))).route
 
     async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
-        """The queues of a topic with write permission, sorted by broker name and queue id."""
+        """Return the queues of a topic with write permission, sorted by broker name and queue id."""
         return (await self.route(topic)).write_queues
 
-    # -- inside
+    # -- internals
 
     async def _cluster_now(self) -> ClusterInfo:
         answer = await self._session.nameservers.request(RequestCode.GET_BROKER_CLUSTER_INFO, {})
@@ -110,7 +110,7 @@ class AdminBase:
             await asyncio.sleep(back_off_s(failures_count, random.random))
 
     async def _at_a_nameserver(self, code: int, ext: dict[str, str]) -> Command:
-        """The first successful answer of any nameserver."""
+        """Return the first successful answer of any nameserver."""
         return await self._patiently(lambda: self._session.nameservers.request(code, ext))
 
     @property
@@ -136,7 +136,7 @@ class AdminBase:
         body: bytes = b"",
         timeout_s: float | None = None,
     ) -> Command:
-        """The successful answer of the leader of a broker name, which is looked up anew for each try.
+        """Return the successful answer of the leader of a broker name, which is looked up anew for each try.
 
         Args:
             broker: broker name, or the address (`host:port`) of one node.
@@ -175,7 +175,7 @@ class AdminBase:
         *,
         body: bytes = b"",
     ) -> dict[str, Command]:
-        """The answer of the leader of each of these brokers, by broker name."""
+        """Return the answer of the leader of each of these brokers, by broker name."""
         names = list(brokers)
         answers = await asyncio.gather(*(self._at_leader(name, code, ext, final, body=body) for name in names))
         return dict(zip(names, answers))
@@ -183,14 +183,14 @@ class AdminBase:
     async def _read_at_leaders(
         self, brokers: Iterable[str], code: int, ext: dict[str, str], what: str, parse: Callable[[Any], Read]
     ) -> dict[str, Read]:
-        """The parsed JSON body of each leader's answer, by broker name; `what` names it in errors."""
+        """Return the parsed JSON body of each leader's answer, by broker name; `what` names it in errors."""
         answers = await self._at_leaders(brokers, code, ext)
         return {broker: read_body(broker, what, answer.body, parse) for broker, answer in answers.items()}
 
     async def _at_any(
         self, brokers: Iterable[str], code: int, ext: dict[str, str], *, timeout_s: float | None = None
     ) -> tuple[str, Command]:
-        """The first successful answer of these brokers' leaders, with the broker's name, or the last error."""
+        """Return the first successful answer of these brokers' leaders, with the broker's name, or the last error."""
         failure: LedgerMQError | None = None
         for broker in brokers:
             try:
@@ -200,7 +200,7 @@ class AdminBase:
         raise failure or InvalidArgumentError("no broker is registered at the nameservers")
 
     async def _at_nameservers(self, code: int, ext: dict[str, str], *, body: bytes = b"") -> dict[str, Command]:
-        """The answer of each nameserver, by address: they share nothing, so a change must be sent to each."""
+        """Return the answer of each nameserver, by address: they share nothing, so a change must be sent to each."""
         answers = {}
         for address in self._session.nameservers.addresses:
             answers[address] = await self._ask(address, code, ext, self._attempt_timeout_s, body=body)
@@ -213,15 +213,15 @@ class AdminBase:
 
 
 def by_queue(tables: Mapping[str, list[Row]]) -> tuple[Row, ...]:
-    """The rows of all brokers, sorted by queue."""
+    """Return the rows of all brokers, sorted by queue."""
     return tuple(sorted((row for rows in tables.values() for row in rows), key=lambda row: row.queue))
 
 
 def union(sets: Mapping[str, set[str]]) -> tuple[str, ...]:
-    """The names that any broker has, sorted."""
+    """Return the names that any broker has, sorted."""
     return tuple(sorted(set[str]().union(*sets.values())))
 
 
 def flag(value: bool) -> str:
-    """A boolean as header fields carry it."""
+    """Return a boolean as header fields carry it."""
     return str(value).lower()

@@ -85,13 +85,13 @@ class GroupAdmin(AdminBase):
         await self._at_leaders(await self._broker_names(cluster), RequestCode.DELETE_SUBSCRIPTIONGROUP, ext)
 
     async def groups(self) -> tuple[str, ...]:
-        """The names of all groups that any broker has settings for, sorted."""
+        """Return the names of all groups that any broker has settings for, sorted."""
         brokers, parse = await self._broker_names(None), parse_names("subscriptionGroupTable")
         code = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
         return union(await self._read_at_leaders(brokers, code, {}, "groups", parse))
 
     async def group_config(self, group: str) -> dict[str, GroupConfig]:
-        """A group's settings, by the name of each broker that knows it.
+        """Return a group's settings, by the name of each broker that knows it.
 
         Raises:
             GroupNotFoundError: no broker knows it.
@@ -111,7 +111,7 @@ class GroupAdmin(AdminBase):
         return found
 
     async def members(self, group: str) -> tuple[str, ...]:
-        """Client ids of a consumer group's members, sorted; empty when none is connected."""
+        """Return client ids of a consumer group's members, sorted; empty when none is connected."""
         check_group(group)
         code, ext = RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": group}
         found: set[str] = set()
@@ -121,7 +121,7 @@ class GroupAdmin(AdminBase):
         return tuple(sorted(found))
 
     async def connections(self, group: str) -> GroupConnections:
-        """The connected members of a group, and its subscriptions.
+        """Return the connected members of a group, and its subscriptions.
 
         Raises:
             NotFoundError: no member is connected.
@@ -137,7 +137,7 @@ class GroupAdmin(AdminBase):
         return read_body(where, f"connections of {group}", answer.body, parse_connections)
 
     async def producers(self, group: str, topic: str) -> tuple[GroupMember, ...]:
-        """The connected members of a producer group that send to a topic; empty when there are none."""
+        """Return the connected members of a producer group that send to a topic; empty when there are none."""
         check_kind(str, group=group, topic=topic)
         ext = {"producerGroup": group}
         try:
@@ -148,7 +148,7 @@ class GroupAdmin(AdminBase):
         return read_body(where, f"producers of {group}", answer.body, parse_members)
 
     async def consumer_state(self, group: str, client_id: str, *, stacks: bool = False) -> ConsumerState:
-        """The state of one consumer, as it answers itself: settings, queues, rates; with `stacks` its stacks.
+        """Return the state of one consumer, as it answers itself: settings, queues, rates; with `stacks` its stacks.
 
         Raises:
             ServerError: it is not connected, or does not answer.
@@ -180,7 +180,7 @@ class GroupAdmin(AdminBase):
         return read_body(client_id, "what a handler made of a message", answer.body, _parse_handled)
 
     async def topics_of(self, group: str) -> tuple[str, ...]:
-        """The topics in which a group has committed offsets, sorted."""
+        """Return the topics in which a group has committed offsets, sorted."""
         check_group(group)
         brokers, parse = await self._broker_names(None), parse_names("topicList")
         code, what = RequestCode.QUERY_TOPICS_BY_CONSUMER, f"topics of {group}"
@@ -188,7 +188,7 @@ class GroupAdmin(AdminBase):
 
 
 def _group_body(config: GroupConfig) -> bytes:
-    """RocketMQ's SubscriptionGroupConfig.
+    """Return RocketMQ's SubscriptionGroupConfig.
 
     Raises:
         InvalidArgumentError: a setting is invalid; names it.

@@ -43,7 +43,7 @@ class MessageAdmin(AdminBase):
     """Looks up messages, reads dead letters, and sends them again."""
 
     async def view_message(self, offset_message_id: str) -> Message:
-        """The message with this offset message id.
+        """Return the message with this offset message id.
 
         The broker in the id is asked first; if it does not answer, the present leaders are asked: replicas have the
         record at the same position.
@@ -89,7 +89,7 @@ class MessageAdmin(AdminBase):
         end: datetime | None = None,
         count_max: int = FOUND_MAX,
     ) -> list[Message]:
-        """Messages with a business key, in the order in which they were stored; up to `count_max` per broker.
+        """Return messages with a business key, in the order in which they were stored; up to `count_max` per broker.
 
         Args:
             topic: the topic's name.
@@ -104,13 +104,13 @@ class MessageAdmin(AdminBase):
         return [message for message in found if key in message.keys]
 
     async def find_by_id(self, topic: str, message_id: str) -> list[Message]:
-        """The stored copies of the message with this `message_id` (UNIQ_KEY); a retried send may store several."""
+        """Return the stored copies of the message with this `message_id` (UNIQ_KEY); retries may store several."""
         check_kind(str, topic=topic, message_id=message_id)
         found = await self._query(topic, message_id, None, None, FOUND_MAX, is_unique=True)
         return [message for message in found if message.message_id == message_id]
 
     async def find_by_time(self, topic: str, begin: datetime, end: datetime, count_max: int = 1000) -> list[Message]:
-        """Messages stored in [begin, end), in the order of their store times; at most `count_max` of each queue."""
+        """Return messages stored in [begin, end), in the order of store times; at most `count_max` of each queue."""
         check_count(count_max=count_max)
         first_ms, end_ms = unix_ms(begin, "begin"), unix_ms(end, "end")
         found: list[Message] = []
@@ -121,7 +121,7 @@ class MessageAdmin(AdminBase):
         return sorted(found, key=lambda message: message.store_timestamp_ms)
 
     async def read(self, queue: MessageQueue, offset: int, count_max: int = MESSAGES_MAX) -> list[Message]:
-        """Up to `count_max` messages of a queue from `offset` on, without a consumer group; fewer at its end."""
+        """Return up to `count_max` messages of a queue from `offset` on, without a consumer group; fewer at its end."""
         check_queue(queue)
         check_count(least=0, offset=offset)
         check_count(count_max=count_max)
@@ -135,7 +135,7 @@ class MessageAdmin(AdminBase):
         return messages[:count_max]
 
     async def dead_letters(self, group: str, count_max: int = 1000) -> list[Message]:
-        """The group's dead letters, oldest first; at most `count_max` of each queue. They are not consumed.
+        """Return the group's dead letters, oldest first; at most `count_max` of each queue. They are not consumed.
 
         `topic` of each message is the topic that it was first sent to.
         """
@@ -168,7 +168,7 @@ class MessageAdmin(AdminBase):
         target = (await self._session.calls.run(plan)).target
         return MessageQueue(topic, target.broker, target.queue_id)
 
-    # -- inside
+    # -- internals
 
     async def _query(
         self, topic: str, key: str, begin: datetime | None, end: datetime | None, count_max: int, *, is_unique: bool
@@ -196,7 +196,7 @@ class MessageAdmin(AdminBase):
         return sorted(found, key=lambda message: message.store_timestamp_ms)
 
     async def _pull(self, queue: MessageQueue, offset: int) -> Pulled:
-        """One pull that the broker answers at once."""
+        """Return one pull that the broker answers at once."""
         subscription = parse_subscription(queue.topic, ALL, 0)
         command = pull_command(TOOLS_GROUP, queue, offset, subscription, hold=False)
         answered = await self._session.calls.at_leader(
@@ -214,5 +214,5 @@ class MessageAdmin(AdminBase):
 
 
 def _may_pass(failure: LedgerMQError | None) -> bool:
-    """Whether asking a leader again can help; `ServerError` is RocketMQ's answer when it has no such message."""
+    """Return whether asking a leader again can help; `ServerError` is RocketMQ's answer when it has no such message."""
     return isinstance(failure, UnreachableError | UnavailableError | NotLeaderError)

@@ -21,29 +21,29 @@ class OffsetAdmin(AdminBase):
     """Administration of offsets."""
 
     async def min_offset(self, queue: MessageQueue) -> int:
-        """Offset of the oldest message kept in a queue."""
+        """Return offset of the oldest message kept in a queue."""
         check_queue(queue)
         return await self._offsets.first(queue)
 
     async def max_offset(self, queue: MessageQueue) -> int:
-        """One past the offset of the newest message of a queue."""
+        """Return one past the offset of the newest message of a queue."""
         check_queue(queue)
         return await self._offsets.end(queue)
 
     async def search_offset(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        """Offset of the first message stored at or after a time (Unix ms)."""
+        """Return offset of the first message stored at or after a time (Unix ms)."""
         check_queue(queue)
         check_count(least=0, timestamp_ms=timestamp_ms)
         return await self._offsets.at_time(queue, timestamp_ms)
 
     async def progress(self, group: str, topic: str) -> tuple[QueueProgress, ...]:
-        """The progress of a group in each queue of a topic."""
+        """Return the progress of a group in each queue of a topic."""
         check_group(group)
         queues = (await self.route(topic)).read_queues
         return tuple(await asyncio.gather(*(self._progress(group, queue) for queue in queues)))
 
     async def group_progress(self, group: str) -> tuple[QueueProgress, ...]:
-        """The progress of a group in every queue in which it has committed an offset, sorted."""
+        """Return the progress of a group in every queue in which it has committed an offset, sorted."""
         check_group(group)
         brokers = await self._broker_names(None)
         code, what = RequestCode.GET_CONSUME_STATS, f"progress of {group}"
@@ -94,7 +94,7 @@ class OffsetAdmin(AdminBase):
         await asyncio.gather(*(self._offsets.commit(target, queue, offset) for queue, offset in table.items()))
         return table
 
-    # -- inside
+    # -- internals
 
     async def _progress(self, group: str, queue: MessageQueue) -> QueueProgress:
         committed, end = await asyncio.gather(self._offsets.committed(group, queue), self._offsets.end(queue))
@@ -116,7 +116,7 @@ class OffsetAdmin(AdminBase):
 
 
 def _timestamp_ms(where: Where) -> int:
-    """The position as request 222 carries it: Unix ms, -1 for the end."""
+    """Return the position as request 222 carries it: Unix ms, -1 for the end."""
     if isinstance(where, datetime):
         return unix_ms(where, "to")
     if where not in ("first", "last"):

@@ -190,7 +190,7 @@ class ClusterInfo:
     clusters: Mapping[str, tuple[str, ...]]
 
     def leaders(self) -> dict[str, str]:
-        """Addresses of leaders by broker name; names without a leader are left out."""
+        """Return addresses of leaders by broker name; names without a leader are left out."""
         return {name: broker.leader for name, broker in self.brokers.items() if broker.leader is not None}
 
 
@@ -203,7 +203,7 @@ def parse_queue_key(key: str) -> MessageQueue:
 
 
 def parse_topic_config(data: Any) -> TopicConfig:
-    """RocketMQ's TopicConfig."""
+    """Return RocketMQ's TopicConfig."""
     return TopicConfig(
         topic=str(data["topicName"]),
         read_queue_count=int(data["readQueueNums"]),
@@ -215,7 +215,7 @@ def parse_topic_config(data: Any) -> TopicConfig:
 
 
 def parse_group_config(data: Any) -> GroupConfig:
-    """RocketMQ's SubscriptionGroupConfig."""
+    """Return RocketMQ's SubscriptionGroupConfig."""
     return GroupConfig(
         group=str(data["groupName"]),
         may_consume=bool(data["consumeEnable"]),
@@ -228,7 +228,7 @@ def parse_group_config(data: Any) -> GroupConfig:
 
 
 def parse_members(data: Any) -> tuple[GroupMember, ...]:
-    """A connectionSet."""
+    """Return a connectionSet."""
     members = (
         GroupMember(str(one["clientId"]), str(one["clientAddr"]), str(one["language"]), int(one["version"]))
         for one in data["connectionSet"]
@@ -237,7 +237,7 @@ def parse_members(data: Any) -> tuple[GroupMember, ...]:
 
 
 def parse_connections(data: Any) -> GroupConnections:
-    """RocketMQ's ConsumerConnection."""
+    """Return RocketMQ's ConsumerConnection."""
     return GroupConnections(
         members=parse_members(data),
         consume_type=str(data["consumeType"]),
@@ -248,7 +248,7 @@ def parse_connections(data: Any) -> GroupConnections:
 
 
 def parse_consumer_state(data: Any) -> ConsumerState:
-    """RocketMQ's ConsumerRunningInfo."""
+    """Return RocketMQ's ConsumerRunningInfo."""
     return ConsumerState(
         properties=_texts(data["properties"]),
         commits={parse_queue_key(key): int(one["commitOffset"]) for key, one in data["mqTable"].items()},
@@ -261,7 +261,7 @@ def parse_consumer_state(data: Any) -> ConsumerState:
 
 
 def parse_policies(data: Any) -> tuple[Policy, ...]:
-    """The entries of RocketMQ's AclInfo."""
+    """Return the entries of RocketMQ's AclInfo."""
     return tuple(
         Policy(
             resource=str(entry["resource"]),
@@ -275,7 +275,7 @@ def parse_policies(data: Any) -> tuple[Policy, ...]:
 
 
 def parse_cluster_info(data: Any) -> ClusterInfo:
-    """RocketMQ's ClusterInfo."""
+    """Return RocketMQ's ClusterInfo."""
     brokers = {str(name): parse_broker(one) for name, one in data["brokerAddrTable"].items()}
     clusters = {str(name): tuple(map(str, names)) for name, names in data["clusterAddrTable"].items()}
     return ClusterInfo(brokers, clusters)
@@ -287,7 +287,7 @@ def parse_names(key: str) -> Callable[[Any], set[str]]:
 
 
 def parse_table(data: Any) -> dict[str, str]:
-    """RocketMQ's KVTable."""
+    """Return RocketMQ's KVTable."""
     return _texts(data["table"])
 
 

@@ -20,7 +20,7 @@ class ServerAdmin(AdminBase):
     """
 
     async def broker_config(self, broker: str) -> dict[str, str]:
-        """All settings of a broker."""
+        """Return all settings of a broker."""
         answer = await self._at_leader(broker, RequestCode.GET_BROKER_CONFIG, {})
         return _parse_settings(broker, answer.body)
 
@@ -33,7 +33,7 @@ class ServerAdmin(AdminBase):
         await self._at_leader(broker, RequestCode.UPDATE_BROKER_CONFIG, {}, body=_settings_text(settings))
 
     async def broker_info(self, broker: str) -> dict[str, str]:
-        """The runtime statistics of a broker (rates, times, sizes), under RocketMQ's names."""
+        """Return the runtime statistics of a broker (rates, times, sizes), under RocketMQ's names."""
         answer = await self._at_leader(broker, RequestCode.GET_BROKER_RUNTIME_INFO, {})
         return read_body(broker, "figures", answer.body, parse_table)
 
@@ -54,7 +54,7 @@ class ServerAdmin(AdminBase):
         return await self._change_write_permission(broker, RequestCode.ADD_WRITE_PERM_OF_BROKER, "addTopicCount")
 
     async def nameserver_config(self, address: str | None = None) -> dict[str, str]:
-        """All settings of the nameserver at `address`; of the one that answers first if it is None."""
+        """Return all settings of the nameserver at `address`; of the one that answers first if it is None."""
         if address is None:
             answer = await self._at_a_nameserver(RequestCode.GET_NAMESRV_CONFIG, {})
         else:
@@ -75,7 +75,7 @@ class ServerAdmin(AdminBase):
         await self._at_nameservers(RequestCode.PUT_KV_CONFIG, ext)
 
     async def value(self, namespace: str, key: str) -> str | None:
-        """A stored value; None when there is none."""
+        """Return a stored value; None when there is none."""
         check_kind(str, namespace=namespace, key=key)
         ext = {"namespace": namespace, "key": key}
         try:
@@ -85,7 +85,7 @@ class ServerAdmin(AdminBase):
         return answer.ext.get("value")
 
     async def values(self, namespace: str) -> dict[str, str]:
-        """All values of a namespace, by key."""
+        """Return all values of a namespace, by key."""
         check_text(namespace, "namespace")
         try:
             answer = await self._at_a_nameserver(RequestCode.GET_KVLIST_BY_NAMESPACE, {"namespace": namespace})
@@ -98,7 +98,7 @@ class ServerAdmin(AdminBase):
         check_kind(str, namespace=namespace, key=key)
         await self._at_nameservers(RequestCode.DELETE_KV_CONFIG, {"namespace": namespace, "key": key})
 
-    # -- inside
+    # -- internals
 
     async def _change_write_permission(self, broker: str, code: int, count_field: str) -> int:
         check_text(broker, "broker")

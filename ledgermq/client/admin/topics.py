@@ -99,7 +99,7 @@ class TopicAdmin(AdminBase):
         await self._at_nameservers(RequestCode.DELETE_TOPIC_IN_NAMESRV, ext)
 
     async def topics(self, *, cluster: str | None = None) -> tuple[str, ...]:
-        """The names of all topics of a cluster (None: of all), sorted; system and retry topics included."""
+        """Return the names of all topics of a cluster (None: of all), sorted; system and retry topics included."""
         if cluster is None:
             answer = await self._at_a_nameserver(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, {})
         else:
@@ -108,24 +108,24 @@ class TopicAdmin(AdminBase):
         return tuple(sorted(read_body("nameserver", "list of topics", answer.body, parse_names("topicList"))))
 
     async def topic_config(self, topic: str) -> dict[str, TopicConfig]:
-        """A topic's configuration, by the name of each broker of its route."""
+        """Return a topic's configuration, by the name of each broker of its route."""
         brokers = (await self.route(topic)).brokers
         code, what = RequestCode.GET_TOPIC_CONFIG, f"configuration of {topic}"
         return await self._read_at_leaders(brokers, code, {"topic": topic}, what, parse_topic_config)
 
     async def topic_stats(self, topic: str) -> tuple[QueueStats, ...]:
-        """First offset, end and time of the newest message of each queue of a topic, sorted."""
+        """Return first offset, end and time of the newest message of each queue of a topic, sorted."""
         brokers = (await self.route(topic)).brokers
         code, what = RequestCode.GET_TOPIC_STATS_INFO, f"statistics of {topic}"
         return by_queue(await self._read_at_leaders(brokers, code, {"topic": topic}, what, _parse_stats))
 
     async def consumers_of(self, topic: str) -> tuple[str, ...]:
-        """The groups that have committed offsets in a topic or subscribe to it now, sorted."""
+        """Return the groups that have committed offsets in a topic or subscribe to it now, sorted."""
         brokers = (await self.route(topic)).brokers
         code, what = RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, f"groups of {topic}"
         return union(await self._read_at_leaders(brokers, code, {"topic": topic}, what, parse_names("groupList")))
 
-    # -- inside
+    # -- internals
 
     async def _put_topic(self, broker: str, config: TopicConfig, changed: Mapping[str, str | None]) -> None:
         ext = {
@@ -143,7 +143,7 @@ class TopicAdmin(AdminBase):
         await self._at_leader(broker, RequestCode.UPDATE_AND_CREATE_TOPIC, ext)
 
     async def _route_with(self, topic: str, brokers: frozenset[str], queue_count: int) -> TopicRoute:
-        """The topic's route once it has the queues of all brokers."""
+        """Return the topic's route once it has the queues of all brokers."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._deadline_s
         while True:

@@ -48,7 +48,7 @@ class UserAdmin(AdminBase):
         await self._everywhere(RequestCode.AUTH_DELETE_USER, {"username": name})
 
     async def users(self, name_part: str = "") -> tuple[User, ...]:
-        """The accounts whose names contain `name_part`, as the first broker that answers knows them."""
+        """Return the accounts whose names contain `name_part`, as the first broker that answers knows them."""
         check_text(name_part, "name_part")
         ext = {"filter": name_part} if name_part else {}
         where, answer = await self._at_any(await self._broker_names(None), RequestCode.AUTH_LIST_USER, ext)
@@ -75,7 +75,7 @@ class UserAdmin(AdminBase):
         await self._everywhere(RequestCode.AUTH_DELETE_ACL, ext)
 
     async def policies(self, subject_part: str = "", resource_part: str = "") -> dict[str, tuple[Policy, ...]]:
-        """Policies by subject, as the first broker that answers knows them.
+        """Return policies by subject, as the first broker that answers knows them.
 
         Only subjects that contain `subject_part` and resources that contain `resource_part` are listed.
         """
@@ -88,7 +88,7 @@ class UserAdmin(AdminBase):
             where, "policies", answer.body, lambda data: {str(one["subject"]): parse_policies(one) for one in data}
         )
 
-    # -- inside
+    # -- internals
 
     async def _put_user(
         self, code: int, name: str, password: str | None, kind: Kind | None, enabled: bool | None

@@ -1,4 +1,4 @@
-"""The queues that are assigned to one consumer now: each has a reader; how queues are taken over and given up.
+"""The queues that are assigned to one consumer now: reads each of them, takes over new ones and gives up lost ones.
 
 Membership ── take_over ──> a reader per queue ──> Turns: messages of the queues in turn
                             given up: reading stops, handlers end, handled offsets are committed, locks released
@@ -27,10 +27,10 @@ from ledgermq.remoting.route import MessageQueue
 _log: Final = logging.getLogger(__name__)
 
 LEAVING_DEADLINE_S: Final = 5.0
-HANDOVER_S: Final = 0.5  # for the queue's former member to hear of the change and commit what it has handled
-HANDLERS_WAIT_S: Final = 0.4  # for the handlers of a queue that is given up, before its offset is committed
-FIRST_LOG_S: Final = 1.0  # for the same, before it is logged; then every `LOG_EVERY_S`
-ORDERED_WAIT_S: Final = 30.0  # the same where the next member must not begin before they have ended
+HANDOVER_S: Final = 0.5  # time for the queue's former member to notice the change and to commit
+HANDLERS_WAIT_S: Final = 0.4  # time for the handlers of a lost queue before its offset is committed
+FIRST_LOG_S: Final = 1.0  # time until running handlers of a lost queue are logged; then every `LOG_EVERY_S`
+ORDERED_WAIT_S: Final = 30.0  # time for the handlers if the next member must not begin before they have ended
 
 
 class AssignedQueues:
@@ -53,17 +53,17 @@ class AssignedQueues:
         self._reading: dict[MessageQueue, asyncio.Task[None]] = {}
         self._leaving: dict[MessageQueue, asyncio.Task[None]] = {}
         self._renewal_due = asyncio.Event()
-        self._changing = asyncio.Lock()  # held while queues come and go: two changes at once would begin a queue twice
-        self._tasks: dict[asyncio.Task[None], None] = {}  # a set that keeps its order
+        self._changing = asyncio.Lock()  # serializes changes of the queues: two at once would begin a queue twice
+        self._tasks: dict[asyncio.Task[None], None] = {}  # an ordered set
 
     def _on_unknown_subscription(self, address: str) -> None:
-        """A broker does not know our subscription: send it a heartbeat."""
+        """Send a heartbeat to a broker that does not know our subscription."""
         self.spawn(self._send_heartbeat(address), f"heartbeat to {address}")
 
     async def _send_heartbeat(self, address: str) -> None:
         await self._session.heartbeats.send(address)
 
-    # -- queues come and go
+    # -- changes of the queues
 
     async def take_over(self, topic: str, queues: Sequence[MessageQueue], alone: bool) -> None:
         """Assign exactly these queues of the topic to us; returns when the others are given up."""
@@ -101,7 +101,7 @@ class AssignedQueues:
                 leaving.add_done_callback(functools.partial(self._left, reader.queue))
 
     async def lock_all(self) -> None:
-        """From now on read queues only under their locks; the present ones are given up and begun again."""
+        """Read queues only under their locks from now on; the present ones are given up and begun again."""
         async with self._changing:
             if self.locks is not None:
                 return
@@ -119,7 +119,7 @@ class AssignedQueues:
                 await reader.begun.wait()
 
     def leader_changed(self, broker: str, leader: str | None) -> None:
-        """There is a new leader: pull from it at once, and renew the locks, which it does not know."""
+        """Pull from a new leader at once, and renew the locks."""
         self._renewal_due.set()
         for reader in self.turns.readers():
             if reader.queue.broker == broker:
@@ -154,7 +154,7 @@ class AssignedQueues:
         return await find_start(self._commits.offsets, self._group, queue, start)
 
     async def _former_handlers_ended(self, queue: MessageQueue) -> None:
-        """Return when nothing is left of our former reading of a queue; logs that it waits, every 10 s after one."""
+        """Return when no handler of our former reading of a queue runs; log every 10 s that it waits."""
         loop = asyncio.get_running_loop()
         began_at, log_at = loop.time(), loop.time() + FIRST_LOG_S
         while (leaving := self._leaving.get(queue)) is not None:
@@ -237,7 +237,7 @@ class AssignedQueues:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        """A background task has ended; a failure is a bug, and is logged and raised to the program."""
+        """Handle the end of a background task; a failure is a bug, and is logged and raised to the program."""
         self._tasks.pop(task, None)
         failure = None if task.cancelled() else task.exception()
         if failure is not None:

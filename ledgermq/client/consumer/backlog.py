@@ -58,12 +58,12 @@ class Backlog:
         return message
 
     def done(self, message: Message) -> None:
-        """Mark a message as handled; does nothing when it is not in hand any more."""
+        """Mark a message as handled; do nothing if it is not in hand any more."""
         if self.in_hand.get(message.queue_offset) is message:
             del self.in_hand[message.queue_offset]
 
     def is_unhandled(self, message: Message) -> bool:
-        """Whether the message is to be handled: it is in hand, and its queue is still assigned to this consumer."""
+        """Return whether the message is in hand and its queue is still assigned to this consumer."""
         return not self.is_dropped and self.in_hand.get(message.queue_offset) is message
 
     def all_done(self) -> None:

@@ -65,15 +65,15 @@ _log: Final = logging.getLogger(__name__)
 AUTO_COMMIT_S: Final = 5.0
 PREFETCH_MESSAGES: Final = 1000
 PREFETCH_BYTES: Final = 64 * 1024 * 1024
-BROADCASTING_INSTANCE: Final = "DEFAULT"  # RocketMQ's: the next life finds the offsets of this one
+BROADCASTING_INSTANCE: Final = "DEFAULT"  # RocketMQ's instance name; with it a restarted program finds its offsets
 
 
 class _Parts(NamedTuple):
     """The parts of an open consumer.
 
     Attributes:
-        background: the tasks that share out the queues and commit now and then.
-        closing: held while it is closed.
+        background: the tasks that share out the queues and commit periodically.
+        closing: held during `close`.
     """
 
     commits: Commits
@@ -212,7 +212,7 @@ class Consumer:
         self._stopping = False
         self._was_opened = True
         for topic in self._settings.subscriptions:
-            self._session.routes.route(topic)  # follows it
+            self._session.routes.route(topic)  # begins to follow the topic
         if self._settings.auto_commit_s is not None:
             commits = parts.commits.run(self._settings.auto_commit_s, parts.turns.readers)
             parts.background.append(parts.queues.spawn(commits, "commits"))
@@ -290,7 +290,7 @@ class Consumer:
         raise StopAsyncIteration
 
     async def get_many(self, count_max: int, wait_s: float = 1.0) -> list[Message]:
-        """Up to `count_max` messages as soon as there are any; an empty list after `wait_s` seconds without one.
+        """Return up to `count_max` messages as soon as there are any; an empty list after `wait_s` seconds.
 
         Messages of one queue are in order.
 
@@ -319,10 +319,10 @@ class Consumer:
         for topic in self._settings.subscriptions:
             failure = self._session.routes.failure(topic)
             if failure is not None and not failure.is_topic_unknown:
-                raise another(failure)  # the error that the routes keep may be raised by several calls
+                raise another(failure)  # a copy, since several calls may raise the kept error
 
     async def batches(self, count_max: int = 64, wait_s: float = 0.5) -> AsyncIterator[list[Message]]:
-        """Lists of 1 to `count_max` messages; a list counts as handled when the next one is asked for.
+        """Yield lists of 1 to `count_max` messages; a list counts as handled when the next one is asked for.
 
         Messages gathered so far when it is cancelled are delivered again.
 
@@ -346,7 +346,7 @@ class Consumer:
             yield batch
 
     async def _more_by(self, turns: Turns, deadline: float) -> bool:
-        """Whether there may be more messages for a batch; a failure while waiting does not lose the batch."""
+        """Return whether there may be more messages for a batch; a failure while waiting does not lose the batch."""
         try:
             async with asyncio.timeout_at(deadline):
                 await turns.wait_more()
@@ -357,7 +357,7 @@ class Consumer:
             turns.rewind()
             raise
         except Exception as failure:
-            turns.on_failed(failure)  # raised when the next batch is asked for
+            turns.on_failed(failure)  # the next batch raises it
             return False
         return True
 
@@ -496,13 +496,13 @@ class Consumer:
         """
         await self._send_back(message, TO_DEAD_LETTERS)
 
-    # -- inside
+    # -- internals
 
     async def _close(self, parts: _Parts) -> None:
-        """Close the parts, and leave the group whatever happens, so that the others get the queues at once."""
+        """Close the parts, and leave the group in any case, so that the others get the queues at once."""
         async with parts.closing:
             if self._parts is not parts:
-                return  # another call of `close` has done it
+                return  # another call of `close` has closed it
             try:
                 await parts.queues.close(*parts.background)
             finally:

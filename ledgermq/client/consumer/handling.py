@@ -45,7 +45,7 @@ CONCURRENCY_MAX: Final = 65_536  # each is a task
 TRIES_LIMIT: Final = (1 << 31) - 1
 HANDLER: Final = "handler"
 TIMEOUT_S: Final = 900.0  # RocketMQ's consumeTimeout
-WINDOW_PER_HANDLER: Final = 64  # messages taken that wait for their key, or for another try
+WINDOW_PER_HANDLER: Final = 64  # most messages taken that wait for their key, or for another try
 AGAIN_AFTER_S: Final = 1.0  # RocketMQ's suspendCurrentQueueTimeMillis
 AGAIN_AFTER_MAX_S: Final = 30.0
 NOT_SENT_BACK_S: Final = 5.0
@@ -98,7 +98,7 @@ class HandlingOptions:
 
 
 def key_of(message: Message) -> Hashable:
-    """The default key: the sharding key, else the first business key, else None."""
+    """Return the default key: the sharding key, else the first business key, else None."""
     sharding_key = message.properties.get(SHARDING_KEY)
     if sharding_key is not None:
         return sharding_key
@@ -236,7 +236,7 @@ class Handling:
         return _InHand(reader, message, key, message.reconsume_times)
 
     def _may_begin(self, taken: _InHand) -> bool:
-        """Whether its handler may begin now; if not, it waits in the lane of its key."""
+        """Return whether the message's handler may begin now; if not, it waits behind others with its key."""
         if self._options.order == "queue":
             self._turns.hold(taken.reader)
         elif taken.key is not None:

@@ -26,7 +26,7 @@ from ledgermq.remoting.route import MessageQueue
 
 ANY_QUEUE: Final = "-1"
 COUNT_MAX: Final = 32
-BATCH_SPAN_MAX: Final = 4096  # offsets that one acknowledgement may span, since handles come from brokers
+BATCH_SPAN_MAX: Final = 4096  # most offsets of one acknowledgement: handles come from brokers
 POP_CODES: Final = frozenset(
     {
         ResponseCode.SUCCESS,
@@ -94,7 +94,7 @@ def notification_command(group: str, topic: str, poll_s: float, *, is_ordered: b
 
 
 def read_popped(address: str, broker: str, subscription: Subscription, answer: Command) -> list[PoppedMessage]:
-    """The messages of an answer with one of `POP_CODES`, with their handles.
+    """Return the messages of an answer with one of `POP_CODES`, with their handles.
 
     Raises:
         UndecodableError: a corrupt record, or a header field of the delivery is missing or malformed.
@@ -110,7 +110,7 @@ def read_popped(address: str, broker: str, subscription: Subscription, answer: C
 
 
 def message_ext(group: str, message: PoppedMessage) -> dict[str, str]:
-    """The header fields that identify a message in requests 200051 and 200053."""
+    """Return the header fields that identify a message in requests 200051 and 200053."""
     handle = message.handle
     return {
         "consumerGroup": group,
@@ -122,7 +122,7 @@ def message_ext(group: str, message: PoppedMessage) -> dict[str, str]:
 
 
 def changed_handle(address: str, message: PoppedMessage, ext: Mapping[str, str]) -> PopHandle:
-    """The new handle of a message, from the answer to 200053.
+    """Return the new handle of a message, from the answer to 200053.
 
     Raises:
         UndecodableError: a field is missing or malformed.
@@ -140,12 +140,12 @@ def changed_handle(address: str, message: PoppedMessage, ext: Mapping[str, str])
 
 
 def fits_batch(handle: PopHandle) -> bool:
-    """Whether the message's offset is near enough to the first of its delivery to be acknowledged by a bit."""
+    """Return whether one bit can acknowledge the message: its offset is near the first one of its delivery."""
     return 0 <= handle.offset - handle.start < BATCH_SPAN_MAX
 
 
 def batch_ack_body(group: str, broker: str, messages: Iterable[PoppedMessage]) -> bytes:
-    """The body of request 200151: an entry for each delivery of a queue with a bit for each message.
+    """Return the body of request 200151: an entry for each delivery of a queue with a bit for each message.
 
     An entry has the topic that was asked for, also for messages of its retry topic: that is in the flag `r`.
     `fits_batch` must hold for every message.
@@ -183,7 +183,7 @@ class _PopHeader:
     def message(self, record: Record, topic: str) -> PoppedMessage:
         queue = MessageQueue(topic, self._broker, record.queue_id)
         text = record.property_map.get(POP_CK)
-        if text is not None:  # in messages of a retry topic the broker has written it into the record
+        if text is not None:  # records of a retry topic have it as a property
             return PoppedMessage(record, queue, message_handle(text), None)
         retry = retry_flag(record.topic)
         start = self._starts.get((retry, record.queue_id), record.queue_offset)

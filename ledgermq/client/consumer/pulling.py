@@ -49,7 +49,7 @@ class Pulled:
     """The result of a pull.
 
     Attributes:
-        code: 0 found, 19 no new message, 20 no message that matches, 21 the offset is not in the queue.
+        code: 0 found, 19 no new message, 20 no matching message, 21 the offset is not in the queue.
         next_offset: offset to pull from next.
         messages: those that match the subscription, in order.
         is_reset: whether an administrator has reset the group's offset; the broker says so only once.

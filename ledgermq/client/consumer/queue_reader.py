@@ -25,7 +25,7 @@ from ledgermq.remoting.route import LEADER_ID, MessageQueue
 
 _log: Final = logging.getLogger(__name__)
 
-LEADERLESS_PATIENCE_S: Final = 2.0  # a replica is read from after that
+LEADERLESS_PATIENCE_S: Final = 2.0  # time without a leader after which a replica is read from
 EMPTY_PAUSE_S: Final = 0.02
 GIVE_UP_PAUSE_S: Final = 1.0
 PATIENCE_S: Final = 10.0
@@ -60,7 +60,7 @@ class Prefetch:
         self._freed = asyncio.Event()
 
     def is_full(self, count: int) -> bool:
-        """Whether a reader with `count` messages in its buffer must wait."""
+        """Return whether a reader with `count` messages in its buffer must wait."""
         return count > 0 and (count > self._messages_low or self._bytes >= self._bytes_max)
 
     async def wait_room(self, is_full: Callable[[], bool]) -> None:
@@ -93,19 +93,19 @@ class Prefetch:
 
 
 class ReaderOwner(Protocol):
-    """The interface of a reader's owner to its reader."""
+    """A reader's owner, as the reader sees it."""
 
     def on_ready(self, reader: "QueueReader") -> None:
-        """The reader's buffer was empty and has messages now."""
+        """Called when the reader's buffer was empty and has messages now."""
 
     def on_emptied(self, reader: "QueueReader") -> None:
-        """The reader's buffer was emptied by a move to another offset."""
+        """Called when a move to another offset has emptied the reader's buffer."""
 
     def on_unknown_subscription(self, address: str) -> None:
-        """A broker does not know our subscription."""
+        """Called when a broker does not know our subscription."""
 
     def on_failed(self, failure: LedgerMQError) -> None:
-        """A queue cannot be read, and retrying has not helped."""
+        """Called when a queue cannot be read, and retrying has not helped."""
 
 
 class QueueReader:
@@ -161,7 +161,7 @@ class QueueReader:
         return self.backlog.handled
 
     def take(self) -> Message:
-        """The next message; the buffer must not be empty."""
+        """Return the next message; the buffer must not be empty."""
         message = self.backlog.take()
         self._prefetch.free(message.record.size, len(self.backlog.buffer))
         return message
@@ -172,12 +172,12 @@ class QueueReader:
         self._prefetch.recheck()
 
     def handler_began(self) -> None:
-        """A handler begins with one of its messages."""
+        """Note that a handler begins with one of its messages."""
         self._running += 1
         self.idle.clear()
 
     def handler_ended(self) -> None:
-        """A handler of one of its messages has ended."""
+        """Note that a handler of one of its messages has ended."""
         self._running -= 1
         self.consumed_ms = time.time_ns() // 1_000_000
         if not self._running:
@@ -203,7 +203,7 @@ class QueueReader:
         self._pull.break_off()
 
     def leader_changed(self, leader: str | None) -> None:
-        """There is a new leader: do not wait for the answer of the old one. Followers keep their readers."""
+        """Stop waiting for the old leader's answer; readers that read from a replica go on."""
         if leader is not None and self._pull.address != self._source():
             self._pull.break_off()
 
@@ -233,7 +233,7 @@ class QueueReader:
             assert offset is not None, "it has begun"
             outcome = await self._pull.run(address, offset)
             if self.backlog.next_offset != offset:
-                continue  # we have moved
+                continue  # `move` was called meanwhile
             if outcome is not None:
                 self.pulled_ms = time.time_ns() // 1_000_000
             if isinstance(outcome, LedgerMQError):
@@ -246,7 +246,7 @@ class QueueReader:
         return self._prefetch.is_full(len(self.backlog.buffer)) or self.backlog.span > SPAN_MAX
 
     def _source(self) -> str | None:
-        """Address of the suggested replica, else of the leader; of any replica after 2 s without a leader."""
+        """Return address of the suggested replica, else of the leader; of any replica after 2 s without a leader."""
         route = self._routes.route(self.queue.topic)
         addresses = route.brokers[self.queue.broker].addresses if route and self.queue.broker in route.brokers else {}
         if self._suggested_id != LEADER_ID and self._suggested_id in addresses:
@@ -276,7 +276,7 @@ class QueueReader:
                 await self._pause_after_refusal(failure)
             else:
                 self.committed = start
-                if self.backlog.next_offset is None:  # nobody has moved it meanwhile
+                if self.backlog.next_offset is None:  # `move` was not called meanwhile
                     self.backlog.next_offset = start
         self._failing_since = None
         self.begun.set()
@@ -297,10 +297,10 @@ class QueueReader:
             if was_empty:
                 self._owner.on_ready(self)
         if self.backlog.next_offset == before and self._loop.time() < began_at + EMPTY_PAUSE_S:
-            await asyncio.sleep(EMPTY_PAUSE_S)  # a broker that does not hold requests
+            await asyncio.sleep(EMPTY_PAUSE_S)  # the broker does not hold requests
 
     async def _correct(self, offset: int, is_reset: bool) -> None:
-        """The broker answered that our offset is not in the queue, or was reset, and which one to continue at."""
+        """Handle an answer that our offset is not in the queue, or was reset: continue at the offset in the answer."""
         before = self.backlog.next_offset or 0
         if is_reset:
             _log.warning("%s: offset %d was reset, continuing at %d", self.queue, before, offset)
@@ -331,11 +331,11 @@ class QueueReader:
         await self._routes.leader_other_than(self.queue.broker, address, pause_s)
 
     def _is_unfilterable(self, failure: LedgerMQError) -> bool:
-        """Java's broker answers SYSTEM_ERROR to a condition unless `enablePropertyFilter` is set."""
+        """Return whether a Java broker may have refused the condition, as it does without `enablePropertyFilter`."""
         return self._subscription.kind == SQL92 and failure.code == ResponseCode.SYSTEM_ERROR
 
     async def _pause_after_refusal(self, failure: LedgerMQError) -> None:
-        """Wait after a refusal for good, which may pass (a new topic, a lagging leader); raise it after 10 s."""
+        """Wait after a refusal whose cause may pass (a new topic, a lagging leader); raise it after 10 s."""
         now = self._loop.time()
         if self._failing_since is None:
             self._failing_since = now

@@ -34,7 +34,7 @@ _FIRST_RETRY_LEVEL: Final = 3
 
 
 def delay_level(after_s: float | None) -> int:
-    """The lowest delay level of at least `after_s` seconds; the highest for more than 2 h, 0 for None.
+    """Return the lowest delay level of at least `after_s` seconds; the highest for more than 2 h, 0 for None.
 
     Raises:
         InvalidArgumentError: a negative time.
@@ -91,7 +91,7 @@ class SendingBack:
             await self._calls.run(plan, deadline_s=DEADLINE_S)
 
     def _new_message(self, message: Message, level: int, tries_max: int) -> SendPlan:
-        """A send of the message to the retry topic, with the properties that the broker would have given its copy."""
+        """Return the send of the message to the retry topic, with the properties that a broker's copy would have."""
         tries = tries_max + 1 if level == TO_DEAD_LETTERS else message.reconsume_times + 1
         properties = {
             RETRY_TOPIC: message.topic,

@@ -1,12 +1,12 @@
-"""Requests of brokers to a consumer, their own and those of administrators.
+"""Serves the requests of brokers to a consumer: the brokers' own, and those of administrators.
 
 | code | asked | answered |
 |---|---|---|
-| 40 | the group has changed | shared out again, at once |
-| 220 | go on at these offsets | the queues move, and the offsets are committed |
-| 221 | how far are you? | offsets by queue |
-| 307 | how are you? | settings, queues, rates |
-| 309 | handle this message now | what the handler made of it |
+| 40 | the group has changed | nothing; the queues are shared out again at once |
+| 220 | continue at these offsets | the offsets; they are committed |
+| 221 | offsets | offsets by queue |
+| 307 | state | settings, queues, rates |
+| 309 | handle this message now | the handler's outcome |
 
 Source: apache/rocketmq `client/.../impl/ClientRemotingProcessor.java`,
 `remoting/.../protocol/body/{ConsumerRunningInfo,ProcessQueueInfo,ConsumeMessageDirectlyResult}.java`.
@@ -53,7 +53,7 @@ _MIB: Final = 1024 * 1024
 
 
 class Serving:
-    """Answers for one consumer.
+    """Serves the requests to one consumer.
 
     Args:
         rebalance_soon: called when the group has changed.
@@ -82,7 +82,7 @@ class Serving:
         self.handling: Handling | None = None
 
     def serve(self, connection: Connection, command: Command) -> None:
-        """Answer now, or later.
+        """Serve a request; the answer may follow later.
 
         Raises:
             Refusal: not served, or not our group.
@@ -130,7 +130,7 @@ class Serving:
         return b'{"messageQueueTable":' + queue_map(known) + b"}"
 
     def _info(self, with_stacks: bool) -> bytes:
-        """RocketMQ's ConsumerRunningInfo, with the stacks of all tasks if they are asked for."""
+        """Return RocketMQ's ConsumerRunningInfo, with the stacks of all tasks if they are asked for."""
         held = self._queues.locks.held if self._queues.locks else ()
         readers = self._queues.turns.readers()
         subscriptions = self._settings.subscriptions.values()
@@ -147,7 +147,7 @@ class Serving:
         return text_map(sorted(parts.items()))
 
     def _properties(self) -> dict[str, str]:
-        """The settings that administrators read, under RocketMQ's names."""
+        """Return the settings that administrators read, under RocketMQ's names."""
         return {
             "PROP_CLIENT_VERSION": CLIENT_VERSION,
             "PROP_CONSUMEORDERLY": str(self._queues.locks is not None).lower(),
@@ -197,7 +197,7 @@ def _message(command: Command) -> Message:
 
 
 def _queue_info(reader: QueueReader, is_locked: bool) -> dict[str, Any]:
-    """RocketMQ's ProcessQueueInfo; times that are not kept are 0."""
+    """Return RocketMQ's ProcessQueueInfo; times that are not kept are 0."""
     backlog = reader.backlog
     waiting = [*backlog.in_hand.values(), *backlog.buffer]
     return {
@@ -219,7 +219,7 @@ def _queue_info(reader: QueueReader, is_locked: bool) -> dict[str, Any]:
 
 
 def _task_stacks() -> str:
-    """The stacks of all tasks of this loop and of all threads, like `jstack` for Java."""
+    """Return the stacks of all tasks of this loop and of all threads, like `jstack` for Java."""
     text = io.StringIO()
     for task in asyncio.all_tasks():
         task.print_stack(file=text)

@@ -17,7 +17,7 @@ _before: Final[dict[int, Any]] = {}
 
 @contextlib.contextmanager
 def stopped_by(signals: Signals, stop: Callable[[], None]) -> Iterator[None]:
-    """A block in which `stop` is called at each of these signals; afterwards they are handled as before.
+    """Call `stop` at each of these signals within the block; afterwards they are handled as before.
 
     Raises:
         InvalidArgumentError: not a signal, one that cannot be caught, or called outside of the main thread.
@@ -47,7 +47,7 @@ def _install(number: int, stop: Callable[[], None]) -> None:
         except (RuntimeError, ValueError, NotImplementedError) as error:
             raise InvalidArgumentError(f"signal {number} cannot be caught: {error}") from error
         _waiting[number] = []
-        is_the_loops = before == signal.getsignal(number)  # the program's own, at the loop: ours has replaced it
+        is_the_loops = before == signal.getsignal(number)  # restore the program's own handler at the loop
         _before[number] = signal.SIG_DFL if before is None or is_the_loops else before
     _waiting[number].append(stop)
 

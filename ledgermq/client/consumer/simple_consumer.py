@@ -33,7 +33,7 @@ from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.signature import Credentials
 
 PAUSE_S: Final = 0.05
-ANSWER_S: Final = 5.0  # for an answer, beyond the time for which a broker may hold the request
+ANSWER_S: Final = 5.0  # seconds beyond the time for which a broker may hold the request
 INVISIBLE_S: Final = 60.0  # RocketMQ's popInvisibleTime
 WAIT_S: Final = 15.0
 
@@ -116,7 +116,7 @@ class SimpleConsumer:
         """Open it, for programs that do not use `async with`."""
         await self._session.open()
         for subscription in self._subscriptions:
-            self._session.routes.route(subscription.topic)  # follows it
+            self._session.routes.route(subscription.topic)  # begins to follow the topic
 
     async def close(self) -> None:
         """Close it; messages that were not acknowledged are delivered to others when their time is over."""
@@ -125,7 +125,7 @@ class SimpleConsumer:
     async def receive(
         self, count_max: int = 16, *, invisible_s: float = INVISIBLE_S, wait_s: float = WAIT_S
     ) -> list[PoppedMessage]:
-        """Up to `count_max` messages as soon as there are any; an empty list after `wait_s` seconds without one.
+        """Return up to `count_max` messages as soon as there are any; an empty list after `wait_s` seconds.
 
         Args:
             count_max: 1 to 32, for all topics together.
@@ -200,10 +200,10 @@ class SimpleConsumer:
         answer = await self._call(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, message, ext)
         message.handle = changed_handle(message.queue.broker, message, answer.ext)
 
-    # -- inside
+    # -- internals
 
     def _places(self) -> list[_Place]:
-        """The topics at brokers where there may be messages, beginning with another one each time."""
+        """Return the topics at brokers that may have messages, beginning with another one each time."""
         routes = self._session.routes
         places = []
         for subscription in self._subscriptions:
@@ -216,13 +216,13 @@ class SimpleConsumer:
         return places[turn:] + places[:turn]
 
     async def _no_place(self, left_s: float) -> LedgerMQError | None:
-        """Wait for a route, 1 s at most; returns why there is none."""
+        """Wait for a route, 1 s at most; return why there is none."""
         routes = self._session.routes
         await routes.changed(min(left_s, 1.0))
         for subscription in self._subscriptions:
             failure = routes.failure(subscription.topic)
             if failure is not None:
-                return another(failure)  # the error that the routes keep may be raised by several calls
+                return another(failure)  # a copy, since several calls may raise the kept error
         return None
 
     def _failed(self, place: _Place, failure: LedgerMQError) -> LedgerMQError:

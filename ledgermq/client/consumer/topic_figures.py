@@ -53,7 +53,7 @@ class TopicFigures:
         now.spent_pulling_s += spent_s
 
     def to_wire(self, topic: str) -> dict[str, float]:
-        """RocketMQ's ConsumeStatus: rates per second, times in milliseconds, failures since the start."""
+        """Return RocketMQ's ConsumeStatus: rates per second, times in milliseconds, failures since the start."""
         oldest = self._clock() - _RATE_S
         slices = [one for one in self._slices.get(topic, ()) if one.began_at >= oldest]
         handled = sum(one.ok + one.failed for one in slices)

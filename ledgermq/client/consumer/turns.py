@@ -1,4 +1,4 @@
-"""The order in which the messages of several queues are delivered: up to 64 of one queue, then the next queue."""
+"""The order in which messages of several queues are delivered: up to 64 of one queue, then the next queue."""
 
 import asyncio
 import collections
@@ -11,7 +11,7 @@ from ledgermq.client.core.message import Message
 from ledgermq.client.errors import InvalidArgumentError
 from ledgermq.remoting.route import MessageQueue
 
-TURN_COUNT: Final = 64  # messages of one queue before it is another's turn
+TURN_COUNT: Final = 64  # most messages of one queue before the next queue's turn
 
 
 class Turns:
@@ -40,11 +40,11 @@ class Turns:
         return queue in self._readers
 
     def readers(self) -> list[QueueReader]:
-        """The readers of all queues."""
+        """Return the readers of all queues."""
         return list(self._readers.values())
 
     def reader(self, queue: MessageQueue) -> QueueReader:
-        """The reader of one queue.
+        """Return the reader of one queue.
 
         Raises:
             InvalidArgumentError: the queue has no reader: it is not ours.
@@ -54,11 +54,11 @@ class Turns:
         return self._readers[queue]
 
     def add(self, reader: QueueReader) -> None:
-        """Give the messages of this reader's queue from now on."""
+        """Deliver messages of this reader's queue from now on."""
         self._readers[reader.queue] = reader
 
     def remove(self, queue: MessageQueue) -> QueueReader:
-        """Give no more messages of this queue; returns its reader, which has forgotten what was read ahead."""
+        """Deliver no more messages of this queue; return its reader, which has dropped what it read ahead."""
         reader = self._readers.pop(queue)
         reader.drop()
         self._withdraw(reader)
@@ -73,7 +73,7 @@ class Turns:
         return bool(self._ready)
 
     def take(self) -> tuple[QueueReader, Message]:
-        """The next message and its reader; only when `has_message`."""
+        """Return the next message and its reader; only if `has_message`."""
         reader = self._ready[0]
         message = reader.take()
         self._turn_left -= 1
@@ -146,11 +146,11 @@ class Turns:
     # -- called by readers
 
     def on_ready(self, reader: QueueReader) -> None:
-        """The reader's buffer has messages now."""
+        """Deliver from the reader's buffer, which has messages now."""
         self._offer(reader)
 
     def on_emptied(self, reader: QueueReader) -> None:
-        """The reader's buffer is empty now."""
+        """Skip the reader, whose buffer is empty now."""
         self._withdraw(reader)
 
     def on_failed(self, failure: BaseException) -> None:

@@ -18,7 +18,7 @@ from ledgermq.remoting.errors import ConnectError
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """Host and port of `host:port` or `[IPv6]:port`.
+    """Return host and port of `host:port` or `[IPv6]:port`.
 
     Raises:
         InvalidArgumentError: no port, not a port number, or a URL; names the address.
@@ -32,7 +32,7 @@ def split_address(address: str) -> tuple[str, int]:
 
 
 def parse_addresses(given: str | Iterable[str]) -> tuple[str, ...]:
-    """The nameserver addresses in the order given, each once.
+    """Return the nameserver addresses in the order given, each once.
 
     Raises:
         InvalidArgumentError: there is none, or one is malformed; names it.
@@ -56,7 +56,7 @@ LOOPBACK = "127.0.0.1"
 
 
 def local_address_towards(address: str) -> str:
-    """The IP address of this machine from which packets to `address` (`host:port`) leave; loopback without a route.
+    """Return this machine's IP address for packets to `address` (`host:port`); loopback without a route.
 
     A datagram socket is connected for that, which sends nothing.
     """
@@ -71,7 +71,7 @@ def local_address_towards(address: str) -> str:
 
 
 def make_client_id(own_address: str, instance: str | None = None) -> str:
-    """The client id of the named instance at this address.
+    """Return the client id of the named instance at this address.
 
     Without a name it is a new id, unique in this process and, by address and process id, beyond it.
     """

@@ -17,7 +17,7 @@ Read = TypeVar("Read")
 async def ask(
     remoting: RemotingClient, address: str, command: Command, timeout_s: float, accepted: Container[int] = SUCCESS
 ) -> Command:
-    """The answer of the server at `address`, if its code is one of `accepted`.
+    """Return the answer of the server at `address`, if its code is one of `accepted`.
 
     Raises:
         UnreachableError: it did not answer.
@@ -33,7 +33,7 @@ async def ask(
 
 
 def read_body(where: str, what: str, body: bytes | memoryview, parse: Callable[[Any], Read]) -> Read:
-    """The JSON body of an answer, parsed by `parse`.
+    """Return the JSON body of an answer, parsed by `parse`.
 
     Raises:
         UndecodableError: not JSON, or of another shape; names where it came from and what was expected.

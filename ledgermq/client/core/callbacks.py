@@ -1,8 +1,7 @@
-"""Which callback of the program the running code is inside of.
+"""Tells which callback of the program the running code belongs to.
 
 `close` waits for callbacks to end; called inside one of them, it would wait for itself. A task that a callback starts
-counts as inside of the callback while that runs, since the callback may wait for the task (`asyncio.wait_for` makes
-one).
+belongs to the callback while that runs, since the callback may wait for the task (`asyncio.wait_for` makes one).
 """
 
 import asyncio
@@ -11,7 +10,7 @@ from typing import Final, Self
 
 
 class Callback:
-    """One call of the program's own code, for the length of a `with` block.
+    """One call of the program's own code; a context manager around it.
 
     Args:
         owner: the object that makes the call.
@@ -39,7 +38,7 @@ class Callback:
 
     @staticmethod
     def around(owner: object) -> "Callback | None":
-        """The callback of that object that has called, or started, the code that runs now; None outside of one."""
+        """Return the running callback of that object to which the running code belongs; None outside of one."""
         inside = (call for call in _under_way.get() if call.owner is owner and not call._is_over)
         return next(inside, None)
 

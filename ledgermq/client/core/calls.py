@@ -4,8 +4,8 @@
                                   refused for good .................................. raise the refusal
                                   not leader, lost, no answer, busy -> refresh routes, back off, choose again
 
-A `Plan` says what to ask and whom; it is consulted anew for each try. Each call under way has one entry in a dict, from
-which `StallWatch` reads which leaders are silent.
+A `Plan` has the request, and chooses a target for each try. Each open call has one entry in a dict, from which
+`StallWatch` reads which leaders are silent.
 
 The retry loop is written by hand, not with tenacity: each try has another target, a new leader ends the back-off early
 (`Routes.leader_other_than`), and sends run through it, where a library's wrapper objects per call would cost time.
@@ -46,7 +46,7 @@ LONGEST_S = 0.3
 
 
 def back_off_s(failure_count: int, jitter: Callable[[], float]) -> float:
-    """Seconds to wait after the `failure_count`-th failure in a row (1 or more).
+    """Return seconds to wait after the `failure_count`-th failure in a row (1 or more).
 
     Args:
         failure_count: failures so far.
@@ -57,10 +57,10 @@ def back_off_s(failure_count: int, jitter: Callable[[], float]) -> float:
 
 
 UNKNOWN_TOPIC_PATIENCE_S: Final = 1.5
-LAGGING_BROKER_TRIES: Final = 2  # further tries after a refusal that may come from a broker that lags behind the others
+LAGGING_BROKER_TRIES: Final = 2  # further tries after a refusal by a broker that may lag behind
 FAILURES_KEPT: Final = 8
-LEAST_WAIT_S: Final = 0.001  # the loop's timers may be early by a part of it
-LEAST_TRY_S: Final = 0.05  # no further try begins with less time left: its time-out would say nothing
+LEAST_WAIT_S: Final = 0.001  # more than the loop's timers may be early
+LEAST_TRY_S: Final = 0.05  # with less time left no try begins: its time-out would prove nothing
 
 Found = TypeVar("Found")
 
@@ -85,13 +85,13 @@ class Plan(Protocol):
         """Response codes that count as an answer; any other is a refusal."""
 
     def choose(self, failed_broker: str | None) -> Target | None:
-        """The target of the next try, not at `failed_broker` if there is a choice; None while no broker is led."""
+        """Return the next try's target, not at `failed_broker` if there is a choice; None while no broker is led."""
 
     def command(self, target: Target) -> Command:
-        """The request for that target."""
+        """Return the request for that target."""
 
     def describe(self) -> str:
-        """The request in words, for error texts."""
+        """Return the request in words, for error texts."""
 
 
 class Answered(NamedTuple):
@@ -154,7 +154,7 @@ class _CallState:
         self.failures_count += 1
 
     def is_over(self, now: float) -> bool:
-        """Whether too little time is left for a further try."""
+        """Return whether too little time is left for a further try."""
         return now > self.deadline - LEAST_TRY_S
 
 
@@ -270,7 +270,7 @@ class Calls:
         return outcome
 
     async def wait_until(self, topic: str, find: Callable[[], Found | None], describe: Callable[[], str]) -> Found:
-        """What `find` returns once that is not None; `find` reads the routes and is called at every change of them.
+        """Return the result of `find` once it is not None; `find` reads the routes, and is called when they change.
 
         Raises:
             NoRouteError: no nameserver knows the topic.
@@ -286,7 +286,7 @@ class Calls:
         return thing
 
     async def _wait_for_routes(self, topic: str, describe: Callable[[], str], state: _CallState, attempts: int) -> None:
-        """Return when routes change, or when the call has waited too long, which the next call of this raises."""
+        """Return when routes change, or shortly before a deadline; raise once a deadline has passed."""
         now = self._loop.time()
         failure = self._routes.failure(topic)
         is_routed = self._routes.route(topic) is not None
@@ -300,13 +300,13 @@ class Calls:
         ends = state.deadline - LEAST_TRY_S
         if not is_routed and now < patience_ends:
             ends = min(ends, patience_ends)
-        somebody_led = bool(state.failures)  # until just now
+        somebody_led = bool(state.failures)  # a leader was known until now
         await self._routes.changed(max(ends - now, LEAST_WAIT_S), topic if somebody_led else None)
 
     async def _after_failure(
         self, plan: Plan, target: Target, failure: LedgerMQError, state: _CallState, attempts: int
     ) -> None:
-        """Return when the next try may begin; raises when there is no further try."""
+        """Return when the next try may begin; raise if there is no further try."""
         if failure.action is Action.GIVE_UP and not _may_come_from_lagging_broker(failure, state):
             raise failure
         if not isinstance(failure, BusyError):
@@ -345,14 +345,14 @@ def _closed(describe: Callable[[], str], state: _CallState | None) -> ClosedErro
 
 
 def _no_route(failure: NoRouteError, state: _CallState) -> LedgerMQError:
-    """A copy for one call of the error that `Routes` keeps for all calls."""
+    """Return a copy, for one call, of the error that `Routes` keeps for all calls."""
     mine = another(failure)
     mine.outcome_known = all(earlier.outcome_known for earlier in state.failures)
     return mine
 
 
 def _may_come_from_lagging_broker(failure: LedgerMQError, state: _CallState) -> bool:
-    """Whether to try again after a refusal for good.
+    """Return whether to try again after a refusal for good.
 
     A broker may not know a new topic yet, or be read-only for a moment; Java's producer tries again there, too.
     """
@@ -374,7 +374,7 @@ class _LeaderPlan:
     first_id: int
 
     def choose(self, failed_broker: str | None) -> Target | None:
-        """The leader as known now; before any failure the replica that is asked first."""
+        """Return the leader as known now; before any failure the replica that is asked first."""
         route = self.routes.route(self.topic)  # follows it
         address = None
         if self.first_id != LEADER_ID and failed_broker is None and route and self.broker in route.brokers:

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeGuard, TypeVar
 from ledgermq.client.errors import InvalidArgumentError
 from ledgermq.remoting.route import QUEUE_ID_MAX, MessageQueue
 
-SECONDS_MAX: Final = 1_000_000_000  # 31 years: more is a mistake, and does not fit into headers
+SECONDS_MAX: Final = 1_000_000_000  # about 31 years; larger values do not fit into headers
 COUNT_MAX: Final = (1 << 63) - 1
 TOPIC_LENGTH_MAX: Final = 127
 GROUP_LENGTH_MAX: Final = 120
@@ -22,7 +22,7 @@ Item = TypeVar("Item")
 
 
 def given(**values: Any) -> dict[str, Any]:
-    """The arguments that are not None."""
+    """Return the arguments that are not None."""
     return {name: value for name, value in values.items() if value is not None}
 
 
@@ -38,7 +38,7 @@ def check_seconds(**times: float | None) -> None:
 
 
 def check_wait(**times: float | None) -> None:
-    """As `check_seconds`, with 0 allowed."""
+    """Accept numbers of seconds as `check_seconds`, and 0."""
     for name, seconds in times.items():
         if not _is_number(seconds) or not 0 <= seconds <= SECONDS_MAX:
             raise InvalidArgumentError(f"{name} is {seconds!r}: it must be a number of seconds, 0 or more")
@@ -124,12 +124,12 @@ def check_name(name: str, what: str, length_max: int) -> None:
 
 
 def check_topic(topic: str) -> None:
-    """As `check_name`, for topics."""
+    """Check a topic name; see `check_name`."""
     check_name(topic, "topic", TOPIC_LENGTH_MAX)
 
 
 def check_group(group: str) -> None:
-    """As `check_name`, for groups."""
+    """Check a group name; see `check_name`."""
     check_name(group, "group", GROUP_LENGTH_MAX)
 
 
@@ -147,7 +147,7 @@ def check_text_map(*, may_delete: bool = False, **maps: object) -> None:
 
 
 def listed(kind: type | tuple[type, ...], name: str, items: Iterable[Item]) -> list[Item]:
-    """The items of an iterable as a list; a str, bytes or a mapping does not count as an iterable of items.
+    """Return the items of an iterable as a list; a str, bytes or a mapping does not count as an iterable of items.
 
     Raises:
         InvalidArgumentError: not an iterable, or an item of another type; names the argument and the item's index.
@@ -162,7 +162,7 @@ def listed(kind: type | tuple[type, ...], name: str, items: Iterable[Item]) -> l
 
 
 def unix_ms(when: datetime, what: str) -> int:
-    """A datetime as Unix milliseconds.
+    """Return a datetime as Unix milliseconds.
 
     Raises:
         InvalidArgumentError: not a datetime, or one without a time zone, which would depend on the machine.

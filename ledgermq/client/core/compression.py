@@ -22,10 +22,10 @@ from ledgermq.message.flags import COMPRESSED, COMPRESSION_LZ4, COMPRESSION_ZLIB
 
 CODEC_SHIFT: Final = 8
 CODEC_MASK: Final = 0x7
-INFLATED_SIZE_MAX: Final = 64 * 1024 * 1024  # a body of 4 MiB that claims to be more is an attack, not a message
+INFLATED_SIZE_MAX: Final = 64 * 1024 * 1024  # no message of 4 MiB inflates to more, only an attack
 ZLIB_LEVEL: Final = 5
 ZSTD_LEVEL: Final = 3
-ZSTD_STEP_BYTES: Final = 1024  # of which one can become 128 KiB in four bytes
+ZSTD_STEP_BYTES: Final = 1024  # one block of four bytes can inflate to 128 KiB
 OFF_LOOP_BYTES: Final = 64 * 1024  # larger ones would hold up the event loop for milliseconds
 
 Codec = Literal["zlib", "lz4", "zstd"]
@@ -53,11 +53,11 @@ class Compression:
             self._deflate(b"is the module there?")
 
     def wants(self, length: int) -> bool:
-        """Whether a body of that many bytes is to be compressed."""
+        """Return whether a body of that many bytes is to be compressed."""
         return length >= self._over_bytes
 
     async def pack(self, body: bytes | bytearray | memoryview) -> tuple[bytes | bytearray | memoryview, int]:
-        """The body to send and its flags: the body as it is when it is small, or when compressing it saves nothing."""
+        """Return the body to send and its flags; the body stays as it is if it is small or does not get smaller."""
         if not self.wants(len(body)):
             return body, 0
         deflate = self._deflate
@@ -66,7 +66,7 @@ class Compression:
 
 
 def decompress(body: bytes | memoryview, sys_flag: int) -> bytes:
-    """The body as the sending program gave it.
+    """Return the body as the sending program gave it.
 
     Raises:
         CompressionUnavailableError: the codec's module is not installed.

@@ -1,4 +1,4 @@
-"""Heartbeats: they send brokers that this client exists, its groups and its subscriptions.
+"""Heartbeats: they tell brokers of this client, its groups and its subscriptions.
 
 They go to every broker address of the routes in use, followers included, so that a new leader already knows the
 members of a group: every 30 s, on every new connection, and when the content has changed.
@@ -39,7 +39,7 @@ class Heartbeats:
 
     Args:
         content: returns the HeartbeatData of this moment, as JSON values.
-        addresses: returns the addresses of all brokers to send.
+        addresses: returns the addresses of all brokers to send heartbeats to.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Heartbeats:
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """From now on, send those that are due every second."""
+        """Send due heartbeats every second from now on."""
         self.send_due()
         self._timer = self._loop.call_later(TICK_S, self.start)
 
@@ -85,7 +85,7 @@ class Heartbeats:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def is_known_at(self, address: str) -> bool:
-        """Whether the broker knows us: it has accepted a heartbeat on its present connection in the last 30 s."""
+        """Return whether the broker has accepted a heartbeat on its present connection in the last 30 s."""
         last = self._accepted.get(address)
         if last is None or last.connection is not self._remoting.connected(address):
             return False

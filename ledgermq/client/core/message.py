@@ -48,7 +48,7 @@ class Message:
         return self._inflated
 
     def json(self) -> Any:
-        """The value of a JSON body.
+        """Return the value of a JSON body.
 
         Raises:
             UndecodableError: the body is not JSON, or cannot be decompressed.

@@ -17,7 +17,7 @@ from ledgermq.remoting.codec.codes import RequestCode
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.route import TopicRoute, parse_route
 
-NEVER_SEEN = "-1"  # no route has this version, so the nameserver answers at once
+NEVER_SEEN = "-1"  # no route has this version, so nameservers answer at once
 NO_ROUTE = "0"
 ANSWER_TIMEOUT_S = 3.0
 ANSWER_TIMEOUT_OF_MANY_S = 1.0
@@ -52,7 +52,7 @@ class Nameservers:
         self._current = (self._current + 1) % len(self.addresses)
 
     async def request(self, code: int, ext: dict[str, str]) -> Command:
-        """The first successful answer of any nameserver.
+        """Return the first successful answer of any nameserver.
 
         Raises:
             LedgerMQError: there was none; the error of the last nameserver asked.
@@ -68,7 +68,7 @@ class Nameservers:
         raise failure
 
     async def route(self, topic: str) -> RouteAnswer:
-        """The route of a topic, from the first nameserver that knows it.
+        """Return the route of a topic, from the first nameserver that knows it.
 
         Raises:
             NoRouteError: none knows it; lists the error of each.
@@ -84,7 +84,7 @@ class Nameservers:
         raise NoRouteError(topic, failures)
 
     async def next_route(self, known: RouteAnswer, wait_s: float) -> RouteAnswer:
-        """The route once it differs from the known one, or after `wait_s` seconds; from the same nameserver.
+        """Return the route once it differs from the known one, or after `wait_s` seconds; from the same nameserver.
 
         Raises:
             UnreachableError, RefusedError: it does not answer, or does not know the topic any more.
@@ -92,7 +92,7 @@ class Nameservers:
         return await self._ask(known.address, known.route.topic, known.version or NEVER_SEEN, wait_s)
 
     async def first_route(self, topic: str, wait_s: float) -> RouteAnswer:
-        """The route of a topic that was unknown until now, once it is known.
+        """Return the route of a topic that was unknown until now, once it is known.
 
         Raises:
             UnreachableError, RefusedError: unknown for `wait_s` seconds, or the nameserver does not hold requests.

@@ -1,7 +1,7 @@
 """The routes of the topics in use, and the leader of each broker name, kept up to date.
 
     nameserver --(held request, else polling)--> route of a topic --> leader by broker name --> wake waiting calls
-    a failed request --(report_failure)--> ask again at once; the hint of a refusal holds until a route names a leader
+    a failed request --(report_failure)--> ask again at once; a refusal's hint is used until a route names a leader
     no nameserver answers, and the leader fails --> the other members of the last route are tried in turn: each
                                                     either leads, or refuses with a hint at the leader
 
@@ -27,8 +27,8 @@ POLL_S: Final = 30.0
 POLL_UNKNOWN_S: Final = 2.0
 HOLD_S: Final = 25.0
 FETCH_GAP_S: Final = 0.02
-ASK_AGAIN_S: Final = 0.05  # while calls wait whose leader has just failed
-FETCH_GAP_MAX_S: Final = 0.3  # while no nameserver returns a route, so that one that is back is soon asked
+ASK_AGAIN_S: Final = 0.05  # interval while calls wait whose leader has just failed
+FETCH_GAP_MAX_S: Final = 0.3  # longest interval while no nameserver returns a route
 
 OnLeader = Callable[[str, str | None], None]
 OnRoute = Callable[[TopicRoute], None]
@@ -36,7 +36,7 @@ OnRoute = Callable[[TopicRoute], None]
 
 @dataclass(slots=True)
 class _Followed:
-    """One topic that is followed."""
+    """A topic whose route is kept up to date."""
 
     topic: str
     answer: RouteAnswer | None = None
@@ -51,7 +51,7 @@ class Routes:
     """Routes and leaders.
 
     Args:
-        nameservers: whom to ask.
+        nameservers: the nameservers to ask.
         on_leader: called with a broker name and the address of its new leader (None: it has none now).
         on_route: called with each new route.
 
@@ -66,21 +66,21 @@ class Routes:
         self._loop = asyncio.get_running_loop()
         self._topics: dict[str, _Followed] = {}
         self._routed: dict[str, str | None] = {}
-        self._hints: dict[str, tuple[str, str]] = {}  # broker name -> the supposed leader, and who hinted or failed
+        self._hints: dict[str, tuple[str, str]] = {}  # broker name -> supposed leader, and who named it or failed
         self._leaders: dict[str, str | None] = {}
-        self._waiters: dict[asyncio.Future[None], str | None] = {}  # woken in the order in which they came
-        self._asking: asyncio.TimerHandle | None = None  # runs while a waiter names a topic to ask for
+        self._waiters: dict[asyncio.Future[None], str | None] = {}  # woken in order of arrival
+        self._asking: asyncio.TimerHandle | None = None  # timer, runs while a waiter names a topic
         self.revision = 0
 
     # -- asking
 
     def route(self, topic: str) -> TopicRoute | None:
-        """The newest route of a topic; None while none is known. From the first call on, the topic is followed."""
+        """Return the newest known route of a topic, or None. The first call begins to follow the topic."""
         followed = self._topics.get(topic) or self._follow(topic)
         return followed.answer.route if followed.answer else None
 
     def route_or_template(self, topic: str) -> TopicRoute | None:
-        """The topic's own route, else that of the template topic TBW102, whose brokers create the topic.
+        """Return the topic's own route, else that of the template topic TBW102, whose brokers create the topic.
 
         None while neither is known.
         """
@@ -89,23 +89,23 @@ class Routes:
             return own
         lender = self.route(TEMPLATE_TOPIC)
         followed = self._topics[topic]
-        if lender is None or followed.failure is None:  # not before the topic itself was asked for
+        if lender is None or followed.failure is None:  # only after the topic itself was asked for
             return None
         if followed.template_route is None or followed.template_route.brokers is not lender.brokers:
             followed.template_route = lender.for_topic(topic, AUTO_CREATED_QUEUE_COUNT)
         return followed.template_route
 
     def failure(self, topic: str) -> NoRouteError | None:
-        """Why there is no route; None when there is one, or while the first answer is awaited."""
+        """Return why there is no route; None when there is one, or while the first answer is awaited."""
         followed = self._topics.get(topic)
         return followed.failure if followed else None
 
     def leader(self, broker: str) -> str | None:
-        """Address of the leader of this broker name; None while none is known."""
+        """Return address of the leader of this broker name; None while none is known."""
         return self._leaders.get(broker)
 
     def addresses(self) -> Mapping[str, str]:
-        """The broker name of every broker address in the routes of the topics followed."""
+        """Return the broker name of every broker address in the routes of the topics followed."""
         found = {}
         for followed in self._topics.values():
             for broker in followed.answer.route.brokers.values() if followed.answer else ():
@@ -115,7 +115,7 @@ class Routes:
     # -- failures
 
     def report_failure(self, topic: str, broker: str, address: str, failure: LedgerMQError) -> None:
-        """A request to the leader of `broker` at `address` failed: find out at once who leads instead."""
+        """Handle a failed request to the leader of `broker` at `address`: find out at once who leads instead."""
         if isinstance(failure, NotLeaderError) and failure.leader_hint not in (None, address):
             assert failure.leader_hint is not None, "just compared"
             self._hints[broker] = (failure.leader_hint, address)
@@ -128,7 +128,7 @@ class Routes:
         self.refresh(topic)
 
     def _suppose_leader(self, followed: _Followed | None, broker: str, failed: str) -> None:
-        """While no nameserver answers: take the next member of the last known route for the leader."""
+        """Suppose that the next member of the last known route leads, while no nameserver answers."""
         if followed is None or followed.answer is None or followed.failure is None or followed.failure.was_answered:
             return
         members = followed.answer.route.brokers.get(broker)
@@ -196,7 +196,7 @@ class Routes:
             await self._wait_for_change(followed)
 
     async def _fetch(self, followed: _Followed) -> None:
-        if followed.reports > 1:  # its last answer did not help
+        if followed.reports > 1:  # its last answer was wrong
             self._nameservers.distrust()
         try:
             self._apply(followed, await self._nameservers.route(followed.topic))
@@ -223,7 +223,7 @@ class Routes:
                 continue
             if known is not None and known.version is None:
                 await _wait_for(followed.wanted, POLL_S)
-            elif known is None and self._loop.time() < began_at + POLL_UNKNOWN_S / 2:  # it does not hold questions
+            elif known is None and self._loop.time() < began_at + POLL_UNKNOWN_S / 2:  # it holds no requests
                 await _wait_for(followed.wanted, POLL_UNKNOWN_S)
             return
 
@@ -262,9 +262,9 @@ class Routes:
             self._asking = self._loop.call_later(ASK_AGAIN_S, self._ask_again)
 
     def wake_all(self) -> None:
-        """Let everything that waits look at the routes again."""
+        """Wake everything that waits, to look at the routes again."""
         self.revision += 1
-        woken, self._waiters = self._waiters, {}  # once each: leaders may change many times in one turn of the loop
+        woken, self._waiters = self._waiters, {}  # once each: leaders may change often in one turn of the loop
         for waiter in woken:
             _wake(waiter)
 
@@ -281,7 +281,7 @@ async def _wait_for(event: asyncio.Event, timeout_s: float) -> None:
 
 
 async def _first(question: Coroutine[Any, Any, RouteAnswer], wanted: Coroutine[Any, Any, Any]) -> RouteAnswer | None:
-    """The answer if it arrives before `wanted` ends; None if it does not, or if the request fails."""
+    """Return the answer if it arrives before `wanted` ends; None if it does not, or if the request fails."""
     tasks = [asyncio.ensure_future(question), asyncio.ensure_future(wanted)]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

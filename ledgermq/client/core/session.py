@@ -30,7 +30,7 @@ from ledgermq.remoting.tls import ClientTls, ContextSource
 _log: Final = logging.getLogger(__name__)
 
 ATTEMPT_TIMEOUT_S: Final = 4.0
-"""Longer than brokers wait for replicas by default (`slaveTimeout`, 3 s): their answer says that it is stored."""
+"""Seconds; longer than brokers wait for replicas by default (`slaveTimeout`, 3 s), so that their answer arrives."""
 DEADLINE_S: Final = 10.0
 CONNECT_TIMEOUT_S: Final = 2.0
 
@@ -57,12 +57,12 @@ class _Parts:
 
 
 class Session:
-    """A session is made closed; `open` makes its parts on the running event loop.
+    """Connections, routes and calls of one client. A new session is closed; `open` starts it on the running event loop.
 
     Args:
         namesrv: addresses of nameservers, see `parse_addresses`.
         content: returns the content of heartbeats; None for a client that sends none.
-        on_request: serves requests of servers, see `OnRequest`; None refuses them all.
+        on_request: serves requests of servers, see `OnRequest`; None: all are refused.
         on_leader: called with broker name and address (or None) of each new leader.
         on_route: called with each new route.
         attempt_timeout_s: seconds for one try of a call.
@@ -195,7 +195,7 @@ class Session:
             return
         parts.calls.close()
         parts.watch.stop()
-        async with contextlib.AsyncExitStack() as last:  # done when unregistering is cancelled, too
+        async with contextlib.AsyncExitStack() as last:  # also when unregistering is cancelled
             last.push_async_callback(parts.remoting.close)
             last.push_async_callback(parts.routes.close)
             if parts.heartbeats is not None:
@@ -216,22 +216,22 @@ class Session:
             self._on_leader(broker, leader)
 
     def send_due_heartbeats(self) -> None:
-        """Connections or routes have changed: send heartbeats to brokers that do not know us yet."""
+        """Send heartbeats to brokers that do not know us yet, after a change of connections or routes."""
         if self._parts is not None and self._parts.heartbeats is not None:
             self._parts.heartbeats.send_due()
 
     # -- events of connections
 
     def on_connected(self, connection: Connection) -> None:
-        """A new connection: its broker may need a heartbeat."""
+        """Send a heartbeat on a new connection, if its broker needs one."""
         self.send_due_heartbeats()
 
     def on_request(self, connection: Connection, command: Command) -> None:
-        """A server sends a request."""
+        """Serve a request of a server."""
         self._on_request(connection, command)
 
     def on_closed(self, connection: Connection) -> None:
-        """Nothing to do: calls on the connection fail by themselves."""
+        """Do nothing: calls on the connection fail by themselves."""
 
 
 def _source(tls: Tls) -> ContextSource | None:

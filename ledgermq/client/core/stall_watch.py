@@ -7,7 +7,7 @@
 The requests on that connection then fail at once and are tried at the new leader, long before they time out. A leader
 that handed over in good order answers the requests it has taken within that 0.1 s.
 
-It also logs when the event loop was blocked: heartbeats and commits wait for the loop like everything else.
+It also logs when the event loop was blocked, which delays heartbeats and commits.
 """
 
 import asyncio
@@ -50,7 +50,7 @@ class StallWatch:
         self._timers.clear()
 
     def leader_changed(self) -> None:
-        """There is a new leader: requests to the old one must be answered within 0.1 s."""
+        """Check after 0.1 s that no request to a deposed leader is unanswered."""
         self._later(HANDOVER_S, self._cut)
 
     def _tick(self) -> None:
@@ -74,7 +74,7 @@ class StallWatch:
                     connection.abort("another node leads, and this one does not answer")
 
     def _older_than(self, age_s: float) -> list[UnderWay]:
-        """The oldest call of each address, if it has waited for `age_s` seconds."""
+        """Return the oldest call of each address that has waited for `age_s` seconds."""
         latest = self._loop.time() - age_s
         oldest: dict[str, UnderWay] = {}
         for call in self._under_way.values():

@@ -1,1 +1,1 @@
-"""Membership of a consumer group: which queues are ours, and how far the group is."""
+"""Membership of a consumer group: which queues are ours, and how far the group has come."""

@@ -2,7 +2,7 @@
 
     ~/.rocketmq_offsets/<client id>/<group>/offsets.json      {"offsetTable":{{"brokerName":"b",…}:42}}
 
-The file has RocketMQ's path and format, so that a Java member and a Python one of the same name can replace another.
+The file has RocketMQ's path and format, so that a Java and a Python member of the same name can replace each other.
 
 Source: apache/rocketmq `client/.../consumer/store/LocalFileOffsetStore.java`.
 """
@@ -23,7 +23,7 @@ DEFAULT_DIR: Final = Path("~/.rocketmq_offsets")
 
 
 class LocalOffsets(QueueOffsets):
-    """The offsets of one member in a file; the ends of queues are asked of their leaders.
+    """The offsets of one member, kept in a file; the ends of queues are asked of their leaders.
 
     Args:
         folder: folder of the file; made at the first write.
@@ -40,7 +40,7 @@ class LocalOffsets(QueueOffsets):
         self._table = self._load()
 
     async def committed(self, group: str, queue: MessageQueue) -> int | None:
-        """The next offset to read."""
+        """Return the next offset to read."""
         return self._table.get(queue)
 
     async def commit(self, group: str, queue: MessageQueue, offset: int, *, deadline_s: float | None = None) -> None:
@@ -64,10 +64,10 @@ class LocalOffsets(QueueOffsets):
         except UndecodableError:
             if not self._older.exists():
                 raise
-        return _read(self._older)  # alone, when a program has died between the two renames of `_save`
+        return _read(self._older)  # the only file, if a program died between the two renames of `_save`
 
     def _save(self) -> None:
-        """Replace the file whole; the one before stays as `.bak`."""
+        """Replace the file as a whole; the previous one is kept as `.bak`."""
         entries = ((queue, offset) for queue, offset in self._table.items())
         self._path.parent.mkdir(parents=True, exist_ok=True)
         fresh = self._path.with_suffix(".tmp")

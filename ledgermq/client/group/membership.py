@@ -32,7 +32,7 @@ WARN_AFTER_S: Final = 10.0  # without an answer about the group's members
 RETRY_S: Final = 1.0
 SETTLING_S: Final = 2.0
 TIMEOUT_S: Final = 3.0
-MEMBERS_OR_NONE: Final = frozenset({ResponseCode.SUCCESS, ResponseCode.SYSTEM_ERROR})  # an unknown group has none
+MEMBERS_OR_NONE: Final = frozenset({ResponseCode.SUCCESS, ResponseCode.SYSTEM_ERROR})  # an unknown group has no members
 
 OnQueues = Callable[[str, tuple[MessageQueue, ...], bool], Awaitable[None]]
 
@@ -63,7 +63,7 @@ class Membership:
         self._unanswered_since: float | None = None
 
     def rebalance_soon(self) -> None:
-        """The group, a route or a leader has changed: share out again."""
+        """Share out the queues again soon, since the group, a route or a leader has changed."""
         self._due.set()
 
     def leader_changed(self, broker: str, leader: str | None) -> None:
@@ -87,10 +87,10 @@ class Membership:
                     await self._due.wait()
 
     async def _share_out(self, topic: str) -> bool:
-        """Take over our queues of one topic; returns False when they cannot be known now, and nothing has changed."""
+        """Take over our queues of one topic; return False if they cannot be known now, so that nothing changes."""
         route = self._session.routes.route(topic)
         if route is None:
-            return self._is_unknown(topic)  # nothing to share; a route that comes later calls `rebalance_soon`
+            return self._is_unknown(topic)  # a route that comes later calls `rebalance_soon`
         try:
             members = await self._members(route)
         except LedgerMQError as failure:
@@ -118,7 +118,7 @@ class Membership:
             )
 
     def _is_unknown(self, topic: str) -> bool:
-        """Whether the nameservers have no route for the topic; logged once, in case its name is misspelt."""
+        """Return whether the nameservers know no route for the topic; logged once, since the name may be misspelt."""
         failure = self._session.routes.failure(topic)
         if failure is None:
             return False
@@ -129,7 +129,7 @@ class Membership:
         return True
 
     async def _members(self, route: TopicRoute) -> list[str] | None:
-        """Client ids of the group's members; None when no leader that may be asked knows us."""
+        """Return client ids of the group's members; None when no leader that may be asked knows us."""
         now = self._loop.time()
         leaders = {broker: self._session.routes.leader(broker) for broker in route.brokers}
         settled = [a for b, a in leaders.items() if a is not None and self._settled_at.get(b, now) <= now]
@@ -161,11 +161,11 @@ class AllQueues:
         self.first_share = asyncio.Event()
 
     def rebalance_soon(self) -> None:
-        """A route has changed: share out again."""
+        """Assign the queues again soon, since a route has changed."""
         self._due.set()
 
     def leader_changed(self, broker: str, leader: str | None) -> None:
-        """Nothing to do: all queues are assigned to this consumer, whichever node leads."""
+        """Do nothing: all queues are assigned to this consumer, whichever node leads."""
 
     async def run(self) -> None:
         """Follow the routes, until cancelled."""
@@ -184,7 +184,7 @@ class AllQueues:
 
 
 def read_members(address: str, body: bytes | memoryview) -> list[str]:
-    """Client ids from the body of an answer to 38.
+    """Return client ids from the body of an answer to 38.
 
     Raises:
         UndecodableError: not JSON, or not of that shape.

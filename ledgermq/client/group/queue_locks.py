@@ -1,4 +1,4 @@
-"""Locks of queues that are handled in order: a broker lends a queue to one member of a group at a time (41, 42).
+"""Locks of queues that are handled in order: a broker grants a lock to one member of a group at a time (41, 42).
 
 A lock expires at the broker 60 s after its last renewal; it is renewed every 20 s. A new leader knows the locks of the
 former one.
@@ -28,7 +28,7 @@ _log: Final = logging.getLogger(__name__)
 
 RENEWAL_S: Final = 20.0
 ASK_AGAIN_S: Final = 0.5
-LOG_EVERY_S: Final = 10.0  # while another member keeps a lock that we wait for
+LOG_EVERY_S: Final = 10.0  # interval of requests for a lock that another member holds
 UNLOCK_DEADLINE_S: Final = 2.0
 
 
@@ -44,7 +44,7 @@ class QueueLocks:
         self._group = group
         self._loop = asyncio.get_running_loop()
         self.held: set[MessageQueue] = set()
-        self._requested: set[MessageQueue] = set()  # locks that were asked for, and may be ours without our knowing
+        self._requested: set[MessageQueue] = set()  # requested locks that may be ours without our knowledge
 
     async def acquire(self, queue: MessageQueue) -> None:
         """Return once this member holds the queue's lock; asks every 0.5 s; logs that it waits at once, and every 10 s.
@@ -74,7 +74,7 @@ class QueueLocks:
             by_broker[queue.broker].append(queue)
         granted = await asyncio.gather(*(self._lock_some(broker, queues) for broker, queues in by_broker.items()))
         asked = set().union(*by_broker.values())
-        # those released meanwhile: the renewal may have reached the broker after the release
+        # locks released meanwhile: the renewal may have arrived after the release
         await self._unlock(asked - self.held - self._requested)
         lost = [
             queue
@@ -86,7 +86,7 @@ class QueueLocks:
         return lost
 
     async def release(self, queues: Iterable[MessageQueue]) -> None:
-        """Let others have these; a broker that does not hear of it finds out when the locks expire."""
+        """Release these locks; a broker that cannot be told keeps them until they expire."""
         ours = (self.held | self._requested).intersection(queues)
         self.held -= ours
         self._requested -= ours
@@ -105,7 +105,7 @@ class QueueLocks:
             _log.warning("group %s: locks at broker %s could not be released: %s", self._group, broker, failure)
 
     async def _lock_some(self, broker: str, queues: list[MessageQueue]) -> set[MessageQueue] | None:
-        """The queues of one broker whose locks this member holds now; None when the broker does not answer."""
+        """Return the queues of one broker whose locks this member holds now; None when the broker does not answer."""
         try:
             answer = await self._call(RequestCode.LOCK_BATCH_MQ, broker, queues, None)
             return read_body(broker, "locks", answer, lambda body: set(map(parse_queue, body["lockOKMQSet"])))
@@ -127,5 +127,5 @@ class QueueLocks:
 
 
 def to_wire(queue: MessageQueue) -> dict[str, object]:
-    """RocketMQ's MessageQueue."""
+    """Return RocketMQ's MessageQueue."""
     return {"brokerName": queue.broker, "queueId": queue.queue_id, "topic": queue.topic}

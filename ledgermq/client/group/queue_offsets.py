@@ -22,19 +22,19 @@ class QueueOffsets:
         self._calls = calls
 
     async def first(self, queue: MessageQueue) -> int:
-        """Offset of the oldest message kept; equals `end` in an empty queue."""
+        """Return offset of the oldest message kept; equals `end` in an empty queue."""
         return await self._ask(queue, RequestCode.GET_MIN_OFFSET, {})
 
     async def end(self, queue: MessageQueue) -> int:
-        """One past the offset of the newest message."""
+        """Return one past the offset of the newest message."""
         return await self._ask(queue, RequestCode.GET_MAX_OFFSET, {"committed": "true"})
 
     async def at_time(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        """Offset of the first message stored at or after that time (Unix ms); near `end` when there is none."""
+        """Return offset of the first message stored at or after that time (Unix ms); near `end` when there is none."""
         return await self._ask(queue, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, {"timestamp": str(timestamp_ms)})
 
     async def committed(self, group: str, queue: MessageQueue) -> int | None:
-        """The offset that the group has committed, which it reads next; None when it has committed none."""
+        """Return the offset that the group has committed, which it reads next; None when it has committed none."""
         ext = {"consumerGroup": group, "setZeroIfNotFound": "false", **_of(queue)}
         code = RequestCode.QUERY_CONSUMER_OFFSET
         answered = await self._calls.at_leader(queue.topic, queue.broker, code, ext, accepted=FOUND_OR_NOT)

@@ -28,12 +28,12 @@ def check_start(start: Start) -> None:
 
 
 def wire_name(start: Start) -> str:
-    """RocketMQ's consumeFromWhere."""
+    """Return RocketMQ's consumeFromWhere."""
     return "CONSUME_FROM_TIMESTAMP" if isinstance(start, datetime) else WIRE_NAMES[start]
 
 
 async def find_start(offsets: QueueOffsets, group: str, queue: MessageQueue, start: Start) -> int:
-    """The group's committed offset; without one the start, which is then committed at once.
+    """Return the group's committed offset; without one the start offset, which is committed at once.
 
     The commit is needed with "last": a member that takes the queue over before the first commit would otherwise begin
     at a later end, and skip what was sent in between. Brokers that do not know the group yet get the commit later.
@@ -50,6 +50,6 @@ async def find_start(offsets: QueueOffsets, group: str, queue: MessageQueue, sta
         offset = await offsets.end(queue)
     else:
         offset = await offsets.first(queue)
-    with contextlib.suppress(GroupNotFoundError):  # a proxy keeps heartbeats to itself: the first pull makes the group
+    with contextlib.suppress(GroupNotFoundError):  # behind a proxy only a pull makes the group
         await offsets.commit(group, queue, offset)
     return offset

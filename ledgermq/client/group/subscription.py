@@ -48,11 +48,11 @@ class Subscription:
     kind: str = TAG
 
     def wants(self, tag: bytes | None) -> bool:
-        """Whether a message with this tag (UTF-8) passes."""
+        """Return whether a message with this tag (UTF-8) passes."""
         return not self.tags or tag in self.tags
 
     def to_wire(self) -> dict[str, object]:
-        """RocketMQ's SubscriptionData, as heartbeats carry it."""
+        """Return RocketMQ's SubscriptionData, as heartbeats carry it."""
         tags = sorted(tag.decode() for tag in self.tags)
         return {
             "classFilterMode": False,
@@ -96,7 +96,7 @@ Mode = Literal["clustering", "broadcasting"]
 
 
 def subscribe(group: str, topics: Topics, mode: Mode = "clustering") -> dict[str, Subscription]:
-    """The subscriptions of a consumer by topic, the group's retry topic included.
+    """Return the subscriptions of a consumer by topic, the group's retry topic included.
 
     In broadcasting there is no retry topic, since nothing is retried.
 
@@ -124,7 +124,7 @@ def subscribe(group: str, topics: Topics, mode: Mode = "clustering") -> dict[str
 def consumer_heartbeat(
     client_id: str, group: str, start: Start, subscriptions: Iterable[Subscription], mode: Mode = "clustering"
 ) -> dict[str, Any]:
-    """HeartbeatData of one consumer."""
+    """Return HeartbeatData of one consumer."""
     data = {
         "consumeFromWhere": wire_name(start),
         "consumeType": "CONSUME_PASSIVELY",

@@ -1,4 +1,4 @@
-"""Batching by size and time: messages to the same topic that are sent shortly after one another share one request.
+"""Batching by size and time: messages to the same topic that are sent within a short time share one request.
 
     send, send, send ... -> a filling batch per (topic, queue) -- full, or its time is over --> request 320 -> results
 
@@ -82,7 +82,7 @@ class Batcher:
         properties: Mapping[str, str] | None = None, queue: MessageQueue | int | None = None,
         order_key: str | None = None, deadline_s: float | None = None, attempts_max: int | None = None,
     ) -> asyncio.Future[SendResult]:  # fmt: skip
-        """A future of the result of a message that is sent with others; returns once there is room for the message.
+        """Return a future of the result of a message that is sent with others; wait for room for the message.
 
         When the future is cancelled before the batch leaves, the message is not sent.
 
@@ -142,7 +142,7 @@ class Batcher:
         if self._tasks:
             await asyncio.wait(list(self._tasks))
 
-    # -- inside
+    # -- internals
 
     def _later(self, place: _Place) -> asyncio.Handle:
         if self._linger_s > 0:
@@ -179,7 +179,7 @@ class Batcher:
                 await self._one_by_one(filling, wanted)
             else:
                 self._fail(wanted, error)
-        except Exception as error:  # a bug: whoever waits for a result must not wait for ever
+        except Exception as error:  # a bug; the futures must not wait for ever
             self._fail(wanted, UndecodableError(f"batch to {filling.terms.topic}: {error!r}"))
             raise
         else:

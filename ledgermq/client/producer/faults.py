@@ -6,12 +6,12 @@
 A queue is chosen among those of available brokers, else of reachable ones, else of any; within each group, not of the
 broker that this send has just failed at. `FaultStrategy` is given the time (ms of any clock); `FaultWatch` feeds it:
 
-    answered, or refused for good            its latency counts, nothing else
-    refused for a reason that passes         avoided like a failed broker
+    answered, or refused without a retry     its latency counts, nothing else
+    refused for a reason that may pass       avoided like a failed broker
     no answer                                avoided, and unreachable until a probe is answered (if it probes)
-    not the leader                           nothing: the route lags behind, and another node answers for the name
+    not the leader                           nothing: the route is old, and another node leads the broker name
 
-RocketMQ avoids a broker after every refusal, also of an illegal message; here only after refusals that pass.
+RocketMQ avoids a broker after every refusal, also of an illegal message; here only after refusals that may pass.
 
 Source: apache/rocketmq `client/.../latency/MQFaultStrategy.java`, `LatencyFaultToleranceImpl.java`,
 `client/.../impl/producer/DefaultMQProducerImpl.java` (sendDefaultImpl, 5.3.3).
@@ -77,7 +77,7 @@ class FaultStrategy:
         self._faults: dict[str, _Fault] = {}
 
     def not_available_ms(self, latency_ms: float, *, isolate: bool = False) -> int:
-        """Milliseconds for which a broker with that latency is avoided; with `isolate` as a failed one (10 s)."""
+        """Return the ms for which a broker with that latency is avoided; with `isolate` as a failed one (10 s)."""
         counted = ISOLATION_LATENCY_MS if isolate else latency_ms
         return next((avoided for least, avoided in self._rows if counted >= least), 0)
 
@@ -90,24 +90,24 @@ class FaultStrategy:
         fault.is_reachable = reachable
 
     def is_available(self, broker: str, now_ms: float) -> bool:
-        """Whether the broker is not avoided at `now_ms`."""
+        """Return whether the broker is not avoided at `now_ms`."""
         fault = self._faults.get(broker)
         return fault is None or now_ms >= fault.available_from_ms
 
     def is_reachable(self, broker: str) -> bool:
-        """Whether the last try or probe reached the broker; True before the first."""
+        """Return whether the last try or probe reached the broker; True before the first."""
         fault = self._faults.get(broker)
         return fault is None or fault.is_reachable
 
     def to_probe(self, now_ms: float) -> list[str]:
-        """The brokers to probe now; each is due again after `PROBE_INTERVAL_MS`."""
+        """Return the brokers to probe now; each is due again after `PROBE_INTERVAL_MS`."""
         due = [broker for broker, fault in self._faults.items() if now_ms >= fault.probe_from_ms]
         for broker in due:
             self._faults[broker].probe_from_ms = now_ms + PROBE_INTERVAL_MS
         return due
 
     def probed(self, broker: str) -> None:
-        """The broker has answered a probe."""
+        """Note that the broker has answered a probe."""
         if broker in self._faults:
             self._faults[broker].is_reachable = True
 
@@ -121,7 +121,7 @@ PROBE_TIMEOUT_S: Final = 0.2
 
 
 class FaultWatch:
-    """Tells one strategy the outcome of each try, and probes brokers for it."""
+    """Reports the outcome of each try to one strategy, and probes brokers for it."""
 
     def __init__(self, strategy: FaultStrategy) -> None:
         self.strategy = strategy
@@ -129,7 +129,7 @@ class FaultWatch:
 
     @property
     def now_ms(self) -> float:
-        """Milliseconds of a clock that only goes forward."""
+        """Return monotonic milliseconds."""
         return time.monotonic() * 1000
 
     def on_try(self, target: Target, latency_s: float, failure: LedgerMQError | None) -> None:

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Hashable, Iterator
 class InFlight:
     """A bound on requests and bytes under way.
 
-    A request that is larger than the bound on bytes goes when nothing else is under way.
+    A request larger than the bound on bytes is sent when nothing else is under way.
     """
 
     def __init__(self, count_max: int, bytes_max: int) -> None:
@@ -38,9 +38,9 @@ class InFlight:
             await turn
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():
-                self.leave(size)  # the room was taken for us
+                self.leave(size)  # `leave` has taken the room for us
             else:
-                self._admit()  # the one behind may be smaller
+                self._admit()  # the next one may be smaller
             raise
 
     def leave(self, size: int) -> None:
@@ -53,7 +53,7 @@ class InFlight:
 
     @contextlib.contextmanager
     def pending(self) -> Iterator[None]:
-        """A block for which `wait_idle` waits; for a send that cannot `enter` yet."""
+        """Let `wait_idle` wait for the block; for a send that cannot `enter` yet."""
         self._pending += 1
         self._idle.clear()
         try:
@@ -89,7 +89,7 @@ class InFlight:
 
 
 class Lanes:
-    """A lock per key, kept while it is used. Waiters get it in the order in which they asked."""
+    """A lock for each key, kept while it is used. Waiters get it in the order in which they asked."""
 
     def __init__(self) -> None:
         self._locks: dict[Hashable, tuple[asyncio.Lock, list[None]]] = {}
@@ -99,7 +99,7 @@ class Lanes:
 
     @contextlib.asynccontextmanager
     async def lane(self, key: Hashable) -> AsyncIterator[None]:
-        """A block that holds the key's lock."""
+        """Hold the key's lock within the block."""
         lock, users = self._locks.setdefault(key, (asyncio.Lock(), []))
         users.append(None)
         try:

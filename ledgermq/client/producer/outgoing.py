@@ -78,14 +78,14 @@ def check_limits(deadline_s: float | None, attempts_max: int | None) -> None:
 def encode_properties(
     unique_key: str, tags: str | None, keys: Keys | None, properties: Mapping[str, str] | None, own: str = ""
 ) -> str:
-    """The properties of one message, encoded as requests carry them.
+    """Return the properties of one message, encoded as requests carry them.
 
     Args:
         unique_key: the value of UNIQ_KEY.
         tags: one tag.
         keys: business keys.
         properties: those of the program.
-        own: those of the client itself, already encoded.
+        own: the client's own properties, already encoded.
 
     Raises:
         InvalidArgumentError: not a str, a reserved name, an empty value, a separator in a value, or too long in all.
@@ -110,7 +110,7 @@ def encode_properties(
 
 
 def order_text(order_key: str, properties: Mapping[str, str] | None) -> str:
-    """The property with a message's order key, by which consumers can handle messages in parallel.
+    """Return the encoded property with a message's order key, by which consumers can handle messages in parallel.
 
     It is empty when the key is empty, or the program gave the property itself.
 

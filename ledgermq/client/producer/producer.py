@@ -116,7 +116,7 @@ class Producer:
         tls: False: plain connections; True: TLS with the system's authorities; or an `ssl.SSLContext`, which may hold
             a client certificate.
         credentials: sign every request, for brokers with access control.
-        history: file to which what is told of each message is appended, as JSON Lines, for `ledgermq pipeline audit`.
+        history: file to which the outcome of each message is appended, as JSON Lines, for `ledgermq pipeline audit`.
 
     Raises:
         InvalidArgumentError: an address, the group or a setting is malformed.
@@ -196,7 +196,7 @@ class Producer:
                 await session.close()
                 raise
         choice = QueueChoice(session.routes, may_create=self._create_topics, faults=self._faults)
-        self._in_flight = InFlight(*self._in_flight_limits)  # of this event loop
+        self._in_flight = InFlight(*self._in_flight_limits)  # futures and locks belong to this event loop
         sender = Sender(
             self._group, choice, session.own_address, session.calls, self._in_flight, self._compression, self._recorded
         )
@@ -208,7 +208,7 @@ class Producer:
         )
         if self._faults is not None:
             self._faults.start(session.remoting, session.routes)
-        if self._checker is not None:  # brokers must know whom to ask before anything is sent, as with Java's producer
+        if self._checker is not None:  # brokers must know the members before a send, as with Java's
             session.routes.route(TEMPLATE_TOPIC)
 
     async def close(self, *, drain: bool = True) -> None:
@@ -221,7 +221,7 @@ class Producer:
         if parts is None:
             return
         session = self._session
-        async with contextlib.AsyncExitStack() as last:  # done when the waiting is cancelled, too
+        async with contextlib.AsyncExitStack() as last:  # also when the wait is cancelled
             if self._recorded is not None:
                 last.callback(self._recorded.close)
             last.push_async_callback(parts.batcher.close)
@@ -308,7 +308,7 @@ class Producer:
         return await self.send(topic, body, **options)
 
     async def send_soon(self, topic: str, body: Body, **options: Unpack[SoonOptions]) -> asyncio.Future[SendResult]:
-        """A future of the result of a message; returns as soon as there is room for the message.
+        """Return a future of the result of a message; wait only until there is room for the message.
 
         Messages of the same turn of the event loop, or within `linger_s`, share a request. When the future is
         cancelled before that leaves, the message is not sent.
@@ -411,12 +411,12 @@ class Producer:
         await self._wait_for_writes(connection, plan.size, session.calls.attempt_timeout_s)
         return plan.message_ids[0]
 
-    # -- more than sending
+    # -- transactions, requests, recalls
 
     def transaction(
         self, topic: str, body: Body, *, check_after_s: float | None = None, **options: Unpack[MessageOptions]
     ) -> Transaction:
-        """A message that consumers get only if the block does not raise.
+        """Return a transaction: its message is delivered only if the block does not raise.
 
             async with producer.transaction("orders", b"one apple") as tx:
                 ...  # the work that belongs to the message
@@ -458,7 +458,7 @@ class Producer:
         """
         parts = self._opened()
         check_seconds(timeout_s=timeout_s)
-        parts.sender.where(topic, None, None)  # refuses what is not a topic name
+        parts.sender.where(topic, None, None)  # checks the topic name
         check_body(body)
         return await parts.replies.request(topic, body, timeout_s, options)
 
@@ -497,22 +497,22 @@ class Producer:
         return answered.response.ext.get("msgId", "")
 
     async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
-        """The queues with write permission, sorted by broker name and queue id, led at this moment or not.
+        """Return the queues with write permission, sorted by broker name and queue id, led at this moment or not.
 
         Raises:
             NoRouteError: no nameserver knows the topic.
             DeadlineExceededError: no nameserver answered in time.
         """
         sender = self._opened().sender
-        sender.where(topic, None, None)  # refuses what is not a topic name
+        sender.where(topic, None, None)  # checks the topic name
         choice = sender.choice
         found = self._session.calls.wait_until(topic, lambda: choice.route(topic), lambda: f"queues of topic {topic!r}")
         return (await found).write_queues
 
-    # -- inside
+    # -- internals
 
     def _on_request(self, connection: Connection, command: Command) -> None:
-        """A broker asks about a transaction, or brings a reply.
+        """Serve a broker's check of a transaction, or a reply that it brings.
 
         Raises:
             Refusal: a request that producers do not serve, or that cannot be read.
@@ -536,16 +536,16 @@ class Producer:
         return self._parts
 
     def _shares(self, body: Body, order_key: str | None) -> bool:
-        """Whether a message may share a request; one that is to be compressed does so only with an order key."""
+        """Return whether a message may share a request; one that would be compressed does so only with an order key."""
         check_body(body)
         return order_key is not None or not self._compression.wants(len(body))
 
     async def _wait_for_writes(self, connection: Connection, size: int, limit_s: float) -> None:
-        """Back-pressure for one-way sends: yield now and then, and wait while the connection has 4 MiB unsent."""
+        """Slow down one-way sends: yield now and then, and wait while the connection has 4 MiB unsent."""
         self._unyielded_bytes += size
         if self._unyielded_bytes > UNYIELDED_BYTES_MAX:
             self._unyielded_bytes = 0
-            await asyncio.sleep(0)  # what is queued goes out at the end of the loop's turn
+            await asyncio.sleep(0)  # queued bytes are written at the end of the loop's turn
         loop = asyncio.get_running_loop()
         deadline = loop.time() + limit_s
         while connection.unsent_bytes > UNSENT_BYTES_MAX and not connection.is_closed:

@@ -41,13 +41,13 @@ class QueueChoice:
         self._rings: dict[str, _Ring] = {}
 
     def route(self, topic: str) -> TopicRoute | None:
-        """The topic's route, or that of the template topic if brokers may create the topic."""
+        """Return the topic's route, or that of the template topic if brokers may create the topic."""
         if self._may_create:
             return self._routes.route_or_template(topic)
         return self._routes.route(topic)
 
     def next(self, topic: str, failed_broker: str | None) -> Target | None:
-        """The next queue in turn; None while no queue of the topic is led."""
+        """Return the next queue in turn; None while no queue of the topic is led."""
         ring = self._rings.get(topic)
         if ring is None or ring.revision != self._routes.revision:
             ring = self._rings[topic] = self._ring(topic, ring.next if ring else 0)
@@ -62,7 +62,7 @@ class QueueChoice:
         return targets[ring.next % len(targets)] if targets else None
 
     def _healthy(self, faults: FaultWatch, ring: _Ring, failed_broker: str | None) -> Target | None:
-        """A queue of an available broker, else of a reachable one; None when there is neither."""
+        """Return a queue of an available broker, else of a reachable one; None when there is neither."""
         targets, strategy, now_ms = ring.targets, faults.strategy, faults.now_ms
         reachable: tuple[int, Target] | None = None
         for _ in targets:
@@ -76,22 +76,22 @@ class QueueChoice:
                 reachable = ring.next, target
         if reachable is None:
             return None
-        ring.next, target = reachable  # go on behind it
+        ring.next, target = reachable  # continue after it
         return target
 
     def at(self, queue: MessageQueue) -> Target | None:
-        """The leader of this queue's broker; None while there is none."""
-        self._routes.route(queue.topic)  # follows it
+        """Return the leader of this queue's broker; None while there is none."""
+        self._routes.route(queue.topic)  # begins to follow the topic
         address = self._routes.leader(queue.broker)
         return None if address is None else Target(queue.broker, queue.queue_id, address)
 
     def by_key(self, topic: str, key: str) -> MessageQueue | None:
-        """The queue of a key; None while no route is known."""
+        """Return the queue of a key; None while no route is known."""
         queues = self._queues(topic)
         return queues[index_hash(key) % len(queues)] if queues else None
 
     def by_number(self, topic: str, number: int) -> MessageQueue | None:
-        """The queue with this index among all of the topic (by broker, then id); None while no route is known.
+        """Return the queue with this index among all of the topic, sorted by broker and id; None without a route.
 
         Raises:
             InvalidArgumentError: the topic has fewer queues.

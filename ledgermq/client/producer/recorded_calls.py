@@ -1,8 +1,8 @@
 """Records the outcome of each message of a producer, for `ledgermq pipeline audit`. See `ledgermq.history`.
 
 A message that is sent while no other one to its topic is under way has a sequence; sends that overlap have none, since
-they may be stored in any order. Where a delayed message or one of a transaction will be is not known when it is
-acknowledged: they are written as `info`.
+they may be stored in any order. The place of a delayed or transactional message is not known when it is acknowledged,
+so it is recorded as `info`.
 """
 
 import io
@@ -22,9 +22,9 @@ class RecordedCalls:
     """Runs sends as `Calls` does, and appends their outcomes to a file.
 
     Args:
-        calls: runs them.
-        path: of the file, which is created or continued.
-        producer: its name in the history.
+        calls: runs the sends.
+        path: path of the file, which is created or continued.
+        producer: the producer's name in the history.
 
     Raises:
         InvalidArgumentError: the file cannot be opened.

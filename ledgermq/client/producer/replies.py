@@ -35,12 +35,12 @@ TTL: Final = "TTL"
 CLUSTER: Final = "CLUSTER"
 TTL_DIGITS_MAX: Final = 12
 INTRODUCTION_S: Final = 1.0
-REPLY_ATTEMPTS: Final = 8  # each that fails because the requester is gone leaves a copy in the reply topic
+REPLY_ATTEMPTS: Final = 8  # each try that fails, since the requester is gone, leaves a copy in the reply topic
 UNKNOWN_HOST: Final = Host("0.0.0.0", 0)
 
 
 def reply_address(request: Message) -> tuple[str, SendKind, float | None]:
-    """How to reply to this message.
+    """Return how to reply to this message.
 
     Returns:
         The reply topic of the request's cluster; the reply's own properties and request code; and the seconds for
@@ -61,12 +61,12 @@ def reply_address(request: Message) -> tuple[str, SendKind, float | None]:
 
 
 def _seconds(ttl: str) -> float | None:
-    """Seconds of a TTL in milliseconds; None when it is not a number, or 0."""
+    """Return seconds of a TTL in milliseconds; None when it is not a number, or 0."""
     return int(ttl) / 1000 or None if ttl.isdecimal() and len(ttl) <= TTL_DIGITS_MAX else None
 
 
 def reply_topic(cluster: str) -> str:
-    """The topic to which a cluster's replies are sent."""
+    """Return the topic to which a cluster's replies are sent."""
     return f"{cluster}_REPLY_TOPIC"
 
 
@@ -134,7 +134,7 @@ class Replies:
             if not waiting.done():
                 what = "the producer was closed before the reply came; the request may be carried out all the same"
                 waiting.set_exception(ClosedError(what, outcome_known=False))
-                waiting.exception()  # marks it as seen: nothing is logged if nobody waits any more
+                waiting.exception()  # retrieves the exception, so that nothing is logged if nobody waits
 
     async def _introduce(self, topic: str) -> None:
         """Send the topic's leaders a heartbeat if they do not know us, and follow the reply topics."""
@@ -149,7 +149,7 @@ class Replies:
             await asyncio.wait(sending, timeout=INTRODUCTION_S)
 
     def on_reply(self, command: Command) -> None:
-        """A broker delivers a reply (326); a reply for which no request waits is dropped.
+        """Serve a reply that a broker delivers (326); it is dropped if no request waits for it.
 
         Raises:
             Refusal: it cannot be decoded.
@@ -185,7 +185,7 @@ def _read(command: Command) -> Message:
 
 
 def _host(ext: Mapping[str, str], name: str) -> Host:
-    """The host of `host:port`, which Java may write after a slash; `UNKNOWN_HOST` for text that cannot be parsed."""
+    """Return the host of `host:port`, which Java may write after a slash; `UNKNOWN_HOST` for other text."""
     try:
         host, port = split_address(ext.get(name, "").rpartition("/")[2])
         return Host(host, port)

@@ -28,9 +28,9 @@ class SendStatus(enum.Enum):
     """
 
     OK = 0
-    FLUSH_DISK_TIMEOUT = 10  # stored, not known to be on disk in time
-    SLAVE_NOT_AVAILABLE = 11  # stored by the master alone
-    FLUSH_SLAVE_TIMEOUT = 12  # stored, not known to be on the replicas in time
+    FLUSH_DISK_TIMEOUT = 10  # stored, but not known to be flushed in time
+    SLAVE_NOT_AVAILABLE = 11  # stored, but on no slave that is in sync
+    FLUSH_SLAVE_TIMEOUT = 12  # stored, but not known to be on the replicas in time
 
 
 STATUS_BY_CODE = {status.value: status for status in SendStatus}
@@ -81,7 +81,7 @@ class SendResult(NamedTuple):
 
 
 def send_ext(group: str, topic: str, born_ms: int, sys_flag: int = 0) -> dict[str, str]:
-    """The header fields of a send (310, 320), without queue id `e`, broker name `n` and properties `i`."""
+    """Return the header fields of a send (310, 320), without queue id `e`, broker name `n` and properties `i`."""
     return {
         "a": group,
         "b": topic,
@@ -99,7 +99,7 @@ def send_ext(group: str, topic: str, born_ms: int, sys_flag: int = 0) -> dict[st
 def read_results(
     address: str, queue: MessageQueue, code: int, ext: Mapping[str, str], message_ids: Sequence[str], attempts: int
 ) -> list[SendResult]:
-    """The results of one answered request: one for each of its messages, in order.
+    """Return the results of one answered request: one for each of its messages, in order.
 
     Raises:
         UndecodableError: the answer lacks queue id, offset or message id, or they are not numbers.
@@ -157,7 +157,7 @@ class SendPlan:
         return len(self.body)
 
     def choose(self, failed_broker: str | None) -> Target | None:
-        """The leader of any queue, or of the one that it must go to."""
+        """Return the leader of any queue, or of the given one."""
         if self.where is None:
             return self.choice.next(self.topic, failed_broker)
         if self.queue is None:
@@ -165,7 +165,7 @@ class SendPlan:
         return None if self.queue is None else self.choice.at(self.queue)
 
     def command(self, target: Target) -> Command:
-        """The request for this target."""
+        """Return the request for this target."""
         ext = self.ext
         ext["e"] = str(target.queue_id)
         ext["n"] = target.broker
@@ -176,7 +176,7 @@ class SendPlan:
         return f"{what} {self.message_ids[0]} to topic {self.topic!r}"
 
     def results(self, answered: Answered) -> list[SendResult]:
-        """The result of each message, in order.
+        """Return the result of each message, in order.
 
         Raises:
             UndecodableError: the answer lacks a field.
@@ -194,7 +194,7 @@ def copy_plan(
     properties: Mapping[str, str],
     ext: dict[str, str] | None = None,
 ) -> SendPlan:
-    """The plan that sends a message that was read to any queue of `topic`, with these properties instead of its own.
+    """Return the plan that sends a read message to any queue of `topic`, with these properties in place of its own.
 
     `ext` has further header fields. The body is sent as it was stored, compressed or not.
     """

@@ -1,8 +1,8 @@
-"""How every send of a producer becomes a request: checks, unique key, properties, queue, compression, order, room.
+"""How a producer's send becomes a request: checks, unique key, properties, queue, compression, order, room in flight.
 
 check -> turn of its order key -> compress -> plan -> room in flight -> calls (retries, redirects) -> results
 
-What no broker would accept is refused here, before anything is sent.
+Messages that no broker accepts are refused here, before anything is sent.
 """
 
 import asyncio
@@ -42,10 +42,10 @@ _PART_OVERHEAD: Final = len(encode_batch([(0, b"", b"")]))
 
 
 class SendKind(NamedTuple):
-    """The attributes of a message that is not a plain one.
+    """How a message differs from a plain one.
 
     Attributes:
-        own: properties that the client itself adds, encoded.
+        own: properties that the client adds, encoded.
         sys_flag: of the message.
         code: of the request.
         message_id: the message's unique key, if it has one already.
@@ -74,14 +74,14 @@ class BatchPart(NamedTuple):
 
 
 class Sender:
-    """Sends for one producer.
+    """Sends messages for one producer.
 
     Args:
         own_address: IP address that unique keys begin with.
         recorded: runs the plans instead of `calls`, and records their outcomes; None: nothing is recorded.
 
     Attributes:
-        sends: what runs the plans.
+        sends: runs the plans.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class Sender:
         attempts_max: int | None = None,
         kind: SendKind = PLAIN,
     ) -> SendResult:
-        """Send one message; arguments as in `Producer.send`, and what makes it more than a plain message.
+        """Send one message; arguments as in `Producer.send`, and how it differs from a plain message.
 
         Raises:
             LedgerMQError: as in `Producer.send`.
@@ -169,7 +169,7 @@ class Sender:
     async def run(
         self, plan: SendPlan, deadline_s: float | None = None, attempts_max: int | None = None
     ) -> list[SendResult]:
-        """The results of a plan's messages, once there was room for it."""
+        """Run a plan once there is room for it; return the results of its messages."""
         size = plan.size
         await self.in_flight.enter(size)
         try:
@@ -180,7 +180,7 @@ class Sender:
 
     @contextlib.asynccontextmanager
     async def turn(self, topic: str, order_key: str | None) -> AsyncIterator[None]:
-        """A block that begins when the order key's earlier sends have ended; `wait_idle` waits for it from now on."""
+        """Wait for the order key's earlier sends, and hold its turn within the block, which `wait_idle` waits for."""
         with self.in_flight.pending():
             if order_key is None:
                 yield
@@ -191,7 +191,7 @@ class Sender:
     # -- plans
 
     def next_id(self) -> str:
-        """A new message id, for a message whose id must be known before it is sent."""
+        """Return a new message id, for a message whose id must be known before it is sent."""
         return self._ids.next(_now_ms())
 
     def single(
@@ -204,7 +204,7 @@ class Sender:
         where: Where | None,
         kind: SendKind = PLAIN,
     ) -> SendPlan:
-        """The plan of one message whose body was checked (request 310, or another of the same shape).
+        """Return the plan of one message whose body was checked (request 310, or another of the same shape).
 
         Raises:
             InvalidArgumentError: a property or key that cannot be sent.
@@ -226,7 +226,7 @@ class Sender:
         properties: Mapping[str, str] | None,
         order_key: str | None,
     ) -> BatchPart:
-        """One message of a batch.
+        """Return one message of a batch.
 
         Raises:
             InvalidArgumentError: it cannot be sent.
@@ -238,12 +238,12 @@ class Sender:
         return BatchPart(message_id, bytes(body), text.encode())
 
     def parts(self, messages: Sequence[Outgoing | Body], order_key: str | None) -> list[BatchPart]:
-        """The messages of a batch; errors as in `part`."""
+        """Return the messages of a batch; errors as in `part`."""
         several = [message if isinstance(message, Outgoing) else Outgoing(message) for message in messages]
         return [self.part(one.body, one.tags, one.keys, one.properties, order_key) for one in several]
 
     def batch(self, topic: str, parts: Sequence[BatchPart], where: Where | None) -> SendPlan:
-        """The plan of a batch (request 320).
+        """Return the plan of a batch (request 320).
 
         The request has no properties of its own: brokers append them to those of every message, where a UNIQ_KEY of
         the batch would hide the messages' own.
@@ -262,7 +262,7 @@ class Sender:
         return SendPlan(self.choice, topic, where, message_ids, RequestCode.SEND_BATCH_MESSAGE, ext, encoded)
 
     def alone(self, topic: str, part: BatchPart, where: Where | None) -> SendPlan:
-        """The plan of a message that was to be part of a batch, by itself."""
+        """Return the plan of a message that was to be part of a batch, by itself."""
         ext = send_ext(self._group, topic, _now_ms())
         ext["i"] = part.properties.decode()
         return SendPlan(self.choice, topic, where, (part.message_id,), RequestCode.SEND_MESSAGE_V2, ext, part.body)
@@ -298,7 +298,7 @@ def _now_ms() -> int:
 
 
 def _groups(parts: Sequence[BatchPart], bytes_max: int) -> list[list[BatchPart]]:
-    """Consecutive parts that fit into one batch each."""
+    """Divide parts into consecutive groups that fit into one batch each."""
     groups: list[list[BatchPart]] = []
     left = 0
     for part in parts:
@@ -313,7 +313,7 @@ def _groups(parts: Sequence[BatchPart], bytes_max: int) -> list[list[BatchPart]]
 def _all_or_error(
     groups: Sequence[Sequence[BatchPart]], outcomes: Sequence[list[SendResult] | LedgerMQError]
 ) -> list[SendResult]:
-    """The result of each message; raises SendManyError with the outcome of each when a group failed."""
+    """Return the result of each message; raise SendManyError with the outcome of each if a group failed."""
     each: list[SendResult | LedgerMQError] = []
     for parts, outcome in zip(groups, outcomes, strict=True):
         each += [outcome] * len(parts) if isinstance(outcome, LedgerMQError) else outcome

@@ -17,12 +17,12 @@ from ledgermq.client.errors import InvalidArgumentError
 Delay = float | timedelta
 """Seconds, or a timedelta."""
 
-LEVEL_MAX = (1 << 31) - 1  # brokers take their last level for larger ones
+LEVEL_MAX = (1 << 31) - 1  # brokers use their last level for larger ones
 _HANDLE_WORDS = 5
 
 
 def timing_text(delay: Delay | None, delay_level: int | None, deliver_at: datetime | None) -> str:
-    """The encoded property for the one argument that is given; empty when all are None, or the delay is 0.
+    """Return the encoded property for the one argument that is given; empty when all are None, or the delay is 0.
 
     Raises:
         InvalidArgumentError: more than one is given, a negative delay, a level below 1, or a time without a time zone.
@@ -48,7 +48,7 @@ def _delay_text(delay: Delay) -> str:
 
 
 def parse_recall_handle(text: str) -> tuple[str, str]:
-    """The topic of a delayed message and the name of the broker that keeps it, from its `SendResult.recall_handle`.
+    """Return topic and broker name of a delayed message, from its `SendResult.recall_handle`.
 
     Raises:
         InvalidArgumentError: the text is not a recall handle.

@@ -1,4 +1,4 @@
-"""Transactions: a message that consumers get if, and only if, the producer's own work is done.
+"""Transactions: a message that consumers get if, and only if, the producer's own work succeeds.
 
     half message --stored--> the block runs --commit or rollback (37)--> broker
                                              lost on the way, or the producer is gone
@@ -45,7 +45,7 @@ from ledgermq.remoting.route import MessageQueue
 _log: Final = logging.getLogger(__name__)
 
 REMEMBERED_MAX: Final = 10_000
-CHECKS_MAX: Final = 2_000  # checks under way; the broker repeats those beyond
+CHECKS_MAX: Final = 2_000  # most checks under way; brokers repeat further ones
 CHECKS_AT_ONCE: Final = 16
 CLOSE_WAIT_S: Final = 1.0
 
@@ -67,7 +67,7 @@ class SentHalf(NamedTuple):
 
     Attributes:
         topic: topic to which it will go.
-        broker: name of the broker that keeps it.
+        broker: name of the broker that stores it.
         physical_offset: position in the broker's log.
         queue_offset: offset in the queue of half messages.
         message_id: UNIQ_KEY.
@@ -81,7 +81,7 @@ class SentHalf(NamedTuple):
 
     @classmethod
     def of(cls, sent: SendResult) -> "SentHalf":
-        """The half message that a send stored.
+        """Return the half message that a send has stored.
 
         Raises:
             UndecodableError: the answer's offset message id cannot be parsed.
@@ -109,7 +109,7 @@ class Transactions:
     # -- from the producer's side
 
     def begin(self, message_id: str) -> None:
-        """A transaction's block begins: checks of it are not answered until it is decided."""
+        """Note that a transaction's block begins: checks of it are not answered until it is decided."""
         self._running.add(message_id)
 
     def decide(self, message_id: str, decision: Decision) -> None:
@@ -146,14 +146,14 @@ class Transactions:
             task.cancel()
 
     def _awaitable_tasks(self) -> list[asyncio.Task[None]]:
-        """The tasks under way, without the check whose checker is closing the producer: it cannot wait for itself."""
+        """Return the open tasks without a check whose checker closes the producer, since it cannot wait for itself."""
         inside = Callback.around(self)
         return [task for task in self._tasks if inside is None or task is not inside.task]
 
     # -- from the broker's side
 
     def on_check(self, connection: Connection, command: Command) -> None:
-        """A broker checks a transaction (39); the only answer is the decision, as a request of its own.
+        """Serve a broker's check of a transaction (39); the decision is sent as a request of its own.
 
         Raises:
             Refusal: the check cannot be decoded.
@@ -172,7 +172,7 @@ class Transactions:
 
     def _read(self, connection: Connection, command: Command) -> tuple[SentHalf, Message]:
         try:
-            record = decode_record(command.body, check_crc=False)  # encoded anew for us
+            record = decode_record(command.body, check_crc=False)  # the check has the message as a new record
         except MessageFormatError as error:
             raise Refusal(Cause.INVALID_PARAMETER, f"body of a transaction's check: {error}") from error
         physical_offset, queue_offset = long(command.ext, "commitLogOffset"), long(command.ext, "tranStateTableOffset")
@@ -230,7 +230,7 @@ class Transactions:
 
 
 def half_text(group: str, check_after_s: float | None) -> str:
-    """The encoded properties that make a message a half message.
+    """Return the encoded properties that make a message a half message.
 
     Args:
         group: producer group.
@@ -279,7 +279,7 @@ class Transaction:
         try:
             sent = await self._send_half()
             self._half = SentHalf.of(sent)
-        except BaseException:  # it may be stored all the same: checks are answered with a rollback
+        except BaseException:  # it may be stored, so checks are answered with a rollback
             self._decide(Decision.ROLLBACK)
             raise
         if sent.status is not SendStatus.OK:
@@ -331,7 +331,7 @@ class Transaction:
             raise TransactionUndecidedError(self.message_id, error) from error
 
     async def _roll_back_quietly(self) -> None:
-        """Roll back, and only log a failure: the caller must see the exception that caused the rollback."""
+        """Roll back and only log a failure, so that the caller sees the exception that caused the rollback."""
         try:
             await self.rollback()
         except LedgerMQError as error:

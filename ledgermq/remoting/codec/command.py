@@ -28,7 +28,7 @@ LANGUAGES: Final = (
 
 
 class NoFields(dict[str, str]):
-    """The ext of a command whose header had none: it is left out when encoded, while `{}` is written."""
+    """The ext of a command whose header had none: it is left out when encoded, while an empty dict is written."""
 
 
 class Command:

@@ -30,17 +30,17 @@ SLOW_MARKS_MAX: Final = 1 << 15
 MARKS_MAX: Final = 1 << 21
 """Largest number of commas, colons and opening brackets in a text, including those inside of strings.
 
-Such a text, as the locks of 262,144 queues or a registration of 100,000 topics, is parsed in about 0.15 s without a
-break, and takes some 120 MB.
+Such a text, for example the locks of 262,144 queues or a registration of 100,000 topics, is parsed in about 0.15 s
+without a pause, and takes about 120 MB.
 """
 REQUEST_MARKS_MAX: Final = 1 << 20
 """The same for a client's request, which is parsed twice: to check its rights, and to serve it.
 
-The locks of 65,536 queues have half as many.
+The locks of 65,536 queues have half of that.
 """
 
 LISTED_MAX: Final = 10_000
-"""Most elements of a list in a request: so many take some 0.2 s of processor time if each changes a table."""
+"""Most elements of a list in a request: they take about 0.2 s of processor time if each changes a table."""
 
 _MARKS: Final = "[{,:"
 _SHOWN_MAX: Final = 100
@@ -83,9 +83,9 @@ def _count(data: Data, marks: str) -> int:
 
 
 def _is_deep(value: Any, most: int) -> bool:
-    """Whether a list or object is nested in more than `DEPTH_MAX` others; without recursion, to spare the stack.
+    """Return whether a list or object is nested in more than `DEPTH_MAX` others; without recursion.
 
-    There are at most `most` of them. Once so many are found, the last ones, mostly the widest level, are not looked at.
+    There are at most `most` of them. Once all are found, the search ends without looking into the last ones.
     """
     level = [value]
     for _ in range(DEPTH_MAX):
@@ -177,7 +177,7 @@ def listed_json(command: Command, name: str, key: str) -> list[Any]:
 
 
 def check_keys(command: Command, name: str, key: str, most: int = LISTED_MAX) -> None:
-    """As `check_count` for a list whose elements each have this key, before the body is parsed."""
+    """Check a list whose elements each have this key, before the body is parsed; see `check_count`."""
     check_count(command, name, bytes(command.body).count(f'"{key}"'.encode()), most)
 
 

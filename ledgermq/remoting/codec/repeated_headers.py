@@ -38,7 +38,7 @@ _PLACES: Final = re.compile(
 _ALL: Final = string.digits + string.ascii_letters
 _OTHER: Final = bytes.maketrans(_ALL.encode(), (_ALL[1:10] + "1" + _ALL[11:] + "a").encode())
 _ALNUM: Final = bytes.maketrans(b"_%-", b"aaa")
-"""Makes the name of a topic consist of letters and digits, if it has only those and `_%-`."""
+"""Maps the characters `_%-` of a topic name to letters, so that only letters and digits remain."""
 _LOWER: Final = bytes.maketrans(b"0123456789", b"1012345678")
 
 
@@ -49,7 +49,7 @@ class HeaderPattern:
         unpack_from: divides a header of this length into constant and changing parts, in turn.
         constants: the constant parts.
         flag, language, version, ext: of the header from which it was made.
-        derived: for the server: what all sends of this pattern have in common; None at first.
+        derived: set by the server: what all sends of this pattern have in common; None at first.
     """
 
     __slots__ = (
@@ -100,7 +100,7 @@ class HeaderPattern:
 
 
 class RepeatedSend(Command):
-    """A send whose header fits a pattern. Its fields are only put together when they are read.
+    """A send whose header fits a pattern. Its fields are assembled only when they are read.
 
     Attributes:
         pattern: the pattern.

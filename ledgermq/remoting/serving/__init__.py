@@ -1,1 +1,1 @@
-"""Shared by the servers of requests: authority over changes, settings that change at run time, notices, answers."""
+"""Shared by servers: authority over changes, settings that change at run time, notices, answers, the serving line."""

@@ -1,4 +1,4 @@
-"""The answer of a request handler that returns it."""
+"""The answer that a request handler returns."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

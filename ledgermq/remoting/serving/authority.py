@@ -1,7 +1,7 @@
 """Authority to change the tables of a nameserver or a controller: routes, masters, settings.
 
-    with a secret      clients that sign the request by it; others if the server is open, but they are not proven
-    without            this machine; everybody where the server is open
+    with a secret      clients that sign the request with it; others if the server is open, but they are not proven
+    without            clients on this machine; all clients if the server is open
     always             clients with a certificate that this server has asked for and verified
 
 A signature is RocketMQ's (`ledgermq.remoting.signature`) with the secret as secret key, of whatever access key, so that
@@ -48,7 +48,7 @@ _log: Final = logging.getLogger(__name__)
 
 
 class NotAllowed(Refusal):
-    """A change was requested without proof of the right to it.
+    """A change was requested without proof of the right to make it.
 
     Args:
         challenge: what to sign on this connection; empty where no signature would help.
@@ -66,7 +66,7 @@ class NotAllowed(Refusal):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuthorityKeys:
-    """By what a nameserver or controller knows who may change its tables."""
+    """The configuration keys of a nameserver or controller that say who may change its tables."""
 
     ORIGIN: ClassVar[str] = OURS
 
@@ -87,7 +87,7 @@ class AuthorityKeys:
         return () if self.secret_file is None else read_secrets(self.secret_file)
 
     def notices(self, *, is_open: bool, open_name: str, danger: str) -> Iterator[str]:
-        """A sentence for the user if not only those who have the secret may change something; see `Authority`."""
+        """Yield a sentence for the user if the server also takes changes without the secret; see `Authority`."""
         if is_open:
             yield f"WARNING: {open_name}=true: {danger}"
         elif self.secret_file is None:
@@ -95,14 +95,14 @@ class AuthorityKeys:
 
 
 class Authority:
-    """Looks at each request that changes something.
+    """Checks each request that changes something.
 
     Args:
-        guarded: codes of the requests that change something.
-        known: the secrets by which requests are signed; none where only this machine may ask for changes.
-        is_open: whether everybody may.
-        server: what this process is, for the user.
-        open_name: configuration key by which everybody may, for the user.
+        guarded: codes of requests that change something.
+        known: the secrets with which requests are signed; none: only this machine may request changes.
+        is_open: whether all clients may request changes.
+        server: name of the kind of server, for the user.
+        open_name: the configuration key that opens the server, for the user.
     """
 
     def __init__(self, guarded: frozenset[int], known: Secrets, *, is_open: bool, server: str, open_name: str) -> None:
@@ -115,7 +115,7 @@ class Authority:
         self._open_name = open_name
 
     def check(self, connection: Connection, command: Command) -> None:
-        """Whether this request may be served.
+        """Check whether this request may be served.
 
         Raises:
             NotAllowed: it may not.
@@ -148,20 +148,20 @@ class Authority:
 
     def _refused(self, connection: Connection, command: Command, why: str, challenge: str) -> NotAllowed:
         remark = f"request {request_name(command.code)} refused: {why}"
-        if command.code != RequestCode.QUERY_DATA_VERSION:  # by which our brokers ask for their challenge
+        if command.code != RequestCode.QUERY_DATA_VERSION:  # our brokers get their challenge by this refusal
             self._strangers.warning("%s: %s", connection.address, remark)
         return NotAllowed(remark, challenge)
 
 
 def draw_challenge(connection: Connection) -> str:
-    """Draw another challenge for the connection: what was signed before is worth nothing from now on."""
+    """Draw a new challenge for the connection; signatures of the old one become invalid."""
     challenge = secrets.token_hex(16)
     connection.attributes |= {CHALLENGE: challenge, SIGNED_NUMBER: 0}
     return challenge
 
 
 def _is_fresh(connection: Connection, command: Command) -> bool:
-    """Whether a signed request is of this connection, comes for the first time, and is no other request."""
+    """Return whether a signed request belongs to this connection and this code, and comes for the first time."""
     fields, known = command.ext, connection.attributes
     number = long(fields, SIGNED_NUMBER, 0)
     if fields[CHALLENGE] != known.get(CHALLENGE) or fields.get(SIGNED_CODE) != str(command.code):

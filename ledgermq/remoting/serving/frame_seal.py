@@ -1,4 +1,4 @@
-"""Seals of the frames between two servers that have proved to each other that they have one secret.
+"""Seals of the frames between two servers that have proved to each other that they share a secret.
 
 A seal is the tag of AES-256-GCM over a frame that is sent in the clear (GMAC): processors have instructions for it, and
 it costs about a third of SHA-256. Source: NIST SP 800-38D. `cryptography` comes with the server's distribution.
@@ -13,14 +13,14 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 class FrameSeal:
     """The seals of the frames in one direction of one connection: one for each frame, in order.
 
-    The ends refuse each other when they make seals in different ways: whoever changes this raises `PROTOCOL_VERSION` of
-    `dledger.peers.hello` and of `ha.core.handshake`, and `VERSION` of `broker.passing.claims`.
+    Both ends must make seals in the same way: a change here needs a new `PROTOCOL_VERSION` in `dledger.peers.hello` and
+    `ha.core.handshake`, and a new `VERSION` in `broker.passing.claims`.
 
     A seal covers the frame's number on this connection, its code and its bytes. So a frame that was changed, left out,
     repeated, inserted, or sent on another connection has a wrong one.
 
     Args:
-        purpose: of the connection; different ones have different keys.
+        purpose: purpose of the connection; each has its own keys.
         secret: the secret with which both ends proved themselves.
         dialer_nonce, listener_nonce: of this connection, drawn at random. Each direction has a purpose of its own.
     """

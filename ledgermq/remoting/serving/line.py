@@ -1,22 +1,20 @@
-"""The line of connections that sent much at once: they share each turn of the loop, and others wait for none of them.
+"""The queue of connections that sent many requests at once: they share each turn of the loop, and others do not wait.
 
     a read of up to `FEW` requests      served at once
-    a longer one                        served for `_SLICE_S`, the rest in line; nothing more is read meanwhile
-    full ones                           the same, and nothing more is read in this turn of the loop `_SLICE_S` after
-                                        the first of them
-    a large one while `_MANY` wait, and any but a small one when this turn has begun `_REQUESTS_A_TURN` requests
-                                        in line, not parsed yet
-    each turn of the loop               serves the line for `_TURN_S`, a connection for `_SLICE_S` at a time
+    a longer read                       served for `_SLICE_S`; the rest waits in line, and reading pauses
+    full reads                          the same; in one turn of the loop such reads end `_SLICE_S` after the first
+    a large read while `_MANY` wait, and any but a small read when this turn has begun `_REQUESTS_A_TURN` requests
+                                        waits in line before it is parsed
+    each turn of the loop               serves the line for `_TURN_S`, each connection for `_SLICE_S` at a time
 
-Without it, one connection could take a turn for itself for long: the event loop reads up to 8 MiB of it at once. Times
-are processor time, so that a busy machine does not make turns, and with them batches of the log, small.
+Without it one connection could take a whole turn for long: the event loop reads up to 8 MiB of it at once. Times are
+processor time, so that turns, and with them batches of the log, do not get small on a busy machine.
 
-What was read and is not served entirely has a budget of bytes: above it no connection is read on, above twice as much
-the one that sent the last is closed. Requests are parsed `PIECE_BYTES` at a time, since they take up to five times as
-much memory.
+Reads that are not entirely served have a budget of bytes: above it no connection is read, above twice the budget the
+last sender is closed. Requests are parsed `PIECE_BYTES` at a time, since parsed ones take up to five times the memory.
 
-All that is held for connections has one budget, too: these bytes, those of frames that came in part, and those of
-answers that are unread. Above it no connection is read on behind a read that is not small.
+There is also one budget for all bytes held for connections: these, incomplete frames, and unread answers. Above it a
+connection pauses after each read that is not small.
 """
 
 import asyncio
@@ -34,7 +32,7 @@ FEW: Final = 64
 PIECE_BYTES: Final = 64 << 10
 SMALL_READ_BYTES: Final = 4 << 10
 FULL_READ_BYTES: Final = 250_000
-"""The event loop may read on in the same turn behind a read of at least so much, unless reading is paused."""
+"""After a read of at least so many bytes the event loop may read again in the same turn, unless reading is paused."""
 
 _READ_MAX_BYTES: Final = 256 << 10
 _REQUESTS_A_TURN: Final = 1024
@@ -46,13 +44,13 @@ _REST_S: Final = 0.01
 
 
 class WaitingConnection(Protocol):
-    """A connection with requests that wait."""
+    """A connection in the line."""
 
     def serve_some(self) -> bool:
-        """Serve at most `FEW` of them; return whether there are more that can be served now."""
+        """Serve at most `FEW` requests; return whether there are more that can be served now."""
 
     def read_on(self) -> None:
-        """Read again, unless something else holds it back."""
+        """Read again, unless something else pauses reading."""
 
     def abort(self, reason: str) -> None:
         """Close at once."""
@@ -62,7 +60,7 @@ class ServingLine:
     """The connections of one listener that wait to be served, in order. Use it on the loop's thread only.
 
     Args:
-        held: returns the bytes that are held for connections otherwise.
+        held: returns the bytes held for connections beside unserved reads.
         budget_bytes: of these and the unserved ones. It is not below what is held otherwise for long, so that reading
             goes on when the line is served.
 
@@ -76,31 +74,31 @@ class ServingLine:
         self._budget_bytes = budget_bytes
         self._waiting: dict[WaitingConnection, None] = {}
         self._to_read: dict[WaitingConnection, None] = {}
-        self._read_ends: dict[WaitingConnection, float] = {}  # of those with full reads in this turn of the loop
-        self._begun = 0  # requests of this turn of the loop that were not in line
-        self._is_serving = False  # those in line
-        self._is_resting = False  # the timer of those to be read runs
+        self._read_ends: dict[WaitingConnection, float] = {}  # when full reads end, in this turn of the loop
+        self._begun = 0  # requests begun in this turn outside of the line
+        self._is_serving = False  # whether the line is being served
+        self._is_resting = False  # whether the timer of `_let_read` runs
         self._refusals = RateLimitedLog(logging.getLogger(__name__))
         self.unserved_bytes = 0
         self.closed_count = 0
 
     @property
     def buffered_bytes(self) -> int:
-        """All that is held for connections."""
+        """All bytes held for connections."""
         return self.unserved_bytes + self._held()
 
     def pauses(self, size: int) -> bool:
-        """Whether a connection is not read on behind a read of so many bytes, since too much is held for all."""
+        """Return whether a connection must pause after a read of so many bytes, since too much is held for all."""
         return size > SMALL_READ_BYTES and self.buffered_bytes > self._budget_bytes
 
     def takes(self, size: int) -> bool:
-        """Whether a read of so many bytes is parsed and served at once."""
+        """Return whether a read of so many bytes is parsed and served at once."""
         if size <= SMALL_READ_BYTES:
             return True
         return self._begun < _REQUESTS_A_TURN and (size <= PIECE_BYTES or len(self._waiting) < _MANY)
 
     def began(self, count: int) -> None:
-        """So many requests were parsed, to be served now or soon."""
+        """Count requests that were parsed, to be served now or soon."""
         if self._is_serving:
             return
         if not self._begun:
@@ -108,22 +106,19 @@ class ServingLine:
         self._begun += count
 
     def join(self, connection: WaitingConnection) -> None:
-        """Serve it from the next turn on; it keeps its place if it waits already."""
+        """Serve a connection from the next turn on; a waiting one keeps its place."""
         if not self._waiting:
             asyncio.get_running_loop().call_soon(self._turn)
         self._waiting.setdefault(connection)
 
     def leave(self, connection: WaitingConnection) -> None:
-        """It has ended."""
+        """Remove a connection that has ended."""
         self._waiting.pop(connection, None)
         self._to_read.pop(connection, None)
         self._read_ends.pop(connection, None)
 
     def count(self, connection: WaitingConnection, change: int) -> None:
-        """Note that reads of this connection that are not served entirely have so many more, or fewer, bytes.
-
-        It may be closed by that.
-        """
+        """Count the change of a connection's unserved bytes; close the connection if there are far too many in all."""
         self.unserved_bytes += change
         if change > 0 and self.unserved_bytes > 2 * _UNSERVED_MAX_BYTES:
             self.closed_count += 1
@@ -131,7 +126,7 @@ class ServingLine:
             connection.abort("too much waits to be served")
 
     def may_read(self, connection: WaitingConnection) -> bool:
-        """Whether it may read on. If not, its `read_on` is called when there is room."""
+        """Return whether the connection may read. If not, its `read_on` is called when there is room."""
         if self.unserved_bytes <= _UNSERVED_MAX_BYTES and self.buffered_bytes <= self._budget_bytes:
             return True
         self._to_read[connection] = None
@@ -139,7 +134,7 @@ class ServingLine:
         return False
 
     def may_read_more(self, connection: WaitingConnection) -> bool:
-        """Whether the connection, which has served a full read, may read more in this turn of the loop."""
+        """Return whether a connection that has served a full read may read more in this turn of the loop."""
         now = time.thread_time()
         if not self._read_ends:
             asyncio.get_running_loop().call_soon(self._read_ends.clear)
@@ -151,10 +146,10 @@ class ServingLine:
             asyncio.get_running_loop().call_later(_REST_S, self._let_read)
 
     def _let_read(self) -> None:
-        """Read on from as many connections as there is room for, those that wait longest first."""
+        """Let as many connections read as there is room for, those that wait longest first."""
         self._is_resting = False
         left = min(_UNSERVED_MAX_BYTES - self.unserved_bytes, self._budget_bytes - self.buffered_bytes)
-        room = left // _READ_MAX_BYTES + 1  # one also where there is little: as much may stay held for long
+        room = left // _READ_MAX_BYTES + 1  # at least one: the held bytes may stay for long
         for connection in list(islice(self._to_read, max(0, room))):
             del self._to_read[connection]
             connection.read_on()
@@ -182,7 +177,7 @@ class ServingLine:
 
 
 def serve_for_a_slice(connection: WaitingConnection) -> bool:
-    """Serve it now; return whether there is more that can be served now."""
+    """Serve a connection now; return whether there is more that can be served now."""
     ends = time.thread_time() + _SLICE_S
     while connection.serve_some():
         if time.thread_time() >= ends:

@@ -1,4 +1,4 @@
-"""Where a server listens for clients, and where it shows its health: the same keys for every kind of server."""
+"""Where a server listens for clients, and where it serves its health: the same keys for every kind of server."""
 
 import socket
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ _HEALTH: Final = "/livez, /readyz and /metrics"
 
 
 class Startable(Protocol):
-    """A server that can be told where to listen."""
+    """A server with a listening address."""
 
     async def start(self, host: str, port: int) -> None: ...
 
@@ -44,14 +44,14 @@ class ListenerKeys:
     )
 
     def with_port(self) -> Self:
-        """The same with a port that is free now, where it was 0."""
+        """Return the same keys with a port that is free now, if it was 0."""
         if self.port:
             return self
         with socket.create_server((self.host, 0)) as server:
             return replace(self, port=server.getsockname()[1])
 
     def port_above(self, distance: int) -> int:
-        """The port `distance` above the clients'; 0 if that is any free one."""
+        """Return the port `distance` above the clients' port; 0 if that is any free one."""
         return self.port and self.port + distance
 
     @property
@@ -60,16 +60,16 @@ class ListenerKeys:
         return is_loopback(self.host)
 
     async def open(self, server: Startable, above: int = 0) -> None:
-        """Let `server` listen for clients, `above` their port. Raises `OSError`: the port cannot be bound."""
+        """Start a server `above` the clients' port. Raises `OSError`: the port cannot be bound."""
         await server.start(self.host, self.port + above)
 
     async def open_health(self, server: Startable) -> None:
-        """Let `server` show this process's health, unless that is off; errors are the server's."""
+        """Start a server at the health port, unless that is off; raises the server's errors."""
         if self.health_port is not None:
             await server.start(self.health_host, self.health_port)
 
     def problems(self, *others: tuple[str, int]) -> Iterator[tuple[str, str]]:
-        """`(key, sentence)` of each port that is used twice; `others` are ports of this process by key, 0 for none."""
+        """Yield `(key, sentence)` for each port that is used twice; `others` are further ports by key, 0 for none."""
         taken: dict[int, str] = {}
         for name, port in (("listenPort", self.port), ("healthPort", self.health_port or 0), *others):
             if port and taken.setdefault(port, name) != name:

@@ -20,7 +20,7 @@ from ledgermq.remoting.serving.answer import Answer
 _BLACK_LIST = frozenset(
     {"brokerConfigPath", "configBlackList", "configStorePath", "filterServerNums", "kvConfigPath", "rocketmqHome"}
 )
-"""Keys that no request changes, whatever the configuration's own list is."""
+"""Keys that no request may change, whatever the configuration's own list is."""
 
 _SHOWN_MAX = 100
 
@@ -38,7 +38,7 @@ class Configuration(Protocol):
 
 
 def is_black_listed(key: str, config: Configuration) -> bool:
-    """Whether no request may change the key."""
+    """Return whether no request may change the key."""
     return key in _BLACK_LIST or key in config.config_black_list
 
 
@@ -79,7 +79,7 @@ class LiveSettings(Generic[C]):
         return Answer()
 
     def update(self, text: str) -> None:
-        """Change the settings in the lines of a properties file, all or nothing.
+        """Change the settings in the lines of a properties file: all of them or none.
 
         Raises:
             Refusal: NO_PERMISSION for a key that only a restart may change, INVALID_PARAMETER for an unknown key or a
@@ -111,7 +111,7 @@ class LiveSettings(Generic[C]):
 
 
 def _replaced(settings: S, path: Sequence[str], value: Any) -> S:
-    """A copy of settings with another value of one field; `path` leads to it through sections."""
+    """Return a copy of settings with another value of one field; `path` leads to it through sections."""
     first, *rest = path
     field = _replaced(getattr(settings, first), rest, value) if rest else value
     return replace(settings, **{first: field})  # type: ignore[type-var]  # a dataclass

@@ -1,4 +1,4 @@
-"""Notice that the machine at the other end of a connection is gone, though nothing closed the connection."""
+"""Notices that the machine at the other end of a connection is gone, though nothing closed the connection."""
 
 import asyncio
 import socket
@@ -8,7 +8,7 @@ _UNACKED_MS: Final = 5000
 
 
 def watch(transport: asyncio.Transport) -> None:
-    """Let the kernel close the connection by unacknowledged bytes or keepalive probes; send small frames at once."""
+    """Let the kernel close the connection after unanswered bytes or keepalive probes; send small frames at once."""
     sock = transport.get_extra_info("socket")
     if sock is None:
         return

@@ -1,6 +1,6 @@
-"""One-way requests by which a server tells brokers what has changed: each is sent once, and may be lost.
+"""One-way requests by which a server tells brokers of changes: each is sent once, and may be lost.
 
-Whoever is told also asks from time to time.
+Brokers also ask from time to time.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ class Notices:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def send(self, address: str, notice: Command, about: str) -> None:
-        """Send without waiting; one that cannot be sent is logged. `about` is the broker name, for the log."""
+        """Send a notice without waiting; a failure is logged. `about` is the broker name, for the log."""
         if len(self._tasks) >= _UNDER_WAY_MAX:
             _log.warning("%s is not told of %s: too many notices are under way", address, about)
             return

@@ -1,9 +1,9 @@
-"""The header with which a proxy (HAProxy, a cloud's load balancer) tells for whom it connects. Pure.
+"""The header in which a proxy (HAProxy, a cloud's load balancer) names its client. No I/O.
 
     text     PROXY TCP4 192.0.2.7 10.0.0.1 40000 10911 CR LF          or TCP6, or UNKNOWN with anything behind it
     binary   12 bytes of a signature | version 2, command | family | length u16 | addresses, further parts
 
-It is believed only from the addresses that the configuration names (`Limits.proxies`).
+It is trusted only from the addresses in the configuration (`Limits.proxies`).
 
 Source: the specification of the PROXY protocol, versions 1 and 2, by HAProxy's authors.
 """
@@ -31,22 +31,22 @@ _FAMILIES: Final = {b"TCP4": 4, b"TCP6": 6}
 
 
 class ProxyHeaderError(RemotingError):
-    """What a proxy sent begins like a header, and is none that can be read."""
+    """A proxy's header cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProxyHeader:
-    """A header of `size` bytes; `client` is None where the proxy speaks for itself, or does not say for whom."""
+    """A header of `size` bytes; `client` is None if the proxy names no client or speaks for itself."""
 
     size: int
     client: Host | None
 
 
 def read_proxy_header(data: bytes) -> ProxyHeader | None:
-    """Read the header at the beginning of `data`; None: there is none.
+    """Read the header at the beginning of `data`; None if there is none.
 
     Raises:
-        ProxyHeaderError: it is not whole, which a sender must see to, longer than `HEADER_MAX`, or wrong.
+        ProxyHeaderError: it is incomplete (it must arrive at once), longer than `HEADER_MAX`, or malformed.
     """
     if data.startswith(_TEXT):
         return _text(data)
