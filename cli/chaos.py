@@ -145,8 +145,8 @@ def _scheduled(arguments: argparse.Namespace) -> int:
 
 
 def _campaign(arguments: argparse.Namespace) -> int:
-    from chaos.drills.campaign import draw
     from chaos.drills.run import Order
+    from chaos.drills.schedule import draw
     from cli.suite import pairs_of
 
     fabric = attached(arguments)

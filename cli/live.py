@@ -4,10 +4,9 @@ import shutil
 import time
 from collections import deque
 from collections.abc import Sequence
-from typing import Final, Protocol, TextIO
+from typing import Final, TextIO
 
 from chaos.drills.record import DrillRecord
-from chaos.drills.run import Display
 from chaos.fabric.contract import ClusterView
 from cli.output import drop
 
@@ -17,13 +16,6 @@ _STREAM_INTERVAL_S, _STREAM_BAR_WIDTH = 2.0, 24
 _HISTORY = 240
 _BLOCKS: Final = " ▁▂▃▄▅▆▇█"
 _ENTER, _LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"  # the terminal's alternate screen, without a cursor
-
-
-class LiveDisplay(Display, Protocol):
-    """A display that is closed at the end."""
-
-    def close(self) -> None:
-        """Leave the terminal as it was. Closing twice is no error."""
 
 
 class EventLines:
@@ -151,6 +143,9 @@ class ScreenDisplay:
             self._is_open = False
             self._stream.write(_LEAVE + "".join(f"{event}\n" for event in tuple(self._events)))
             self._stream.flush()
+
+
+LiveDisplay = LineDisplay | ScreenDisplay
 
 
 def progress_bar(share: float, width: int) -> str:

@@ -30,7 +30,7 @@ class AppointedSeen:
     Attributes:
         acked: by physical offset, each record that was acknowledged with SEND_OK.
         answers: number of answers by `SEND_OK` or the name of the refusal's cause.
-        masters: number of times a node started as master.
+        leader_count: number of times a node started as master.
         violations: descriptions of broken invariants; empty in a correct run.
         strikes: number, time in seconds and kind of each fault.
         met: number of kills and pauses of a running master, and of partitions.
@@ -38,7 +38,7 @@ class AppointedSeen:
 
     acked: dict[int, bytes] = field(default_factory=dict)
     answers: dict[str, int] = field(default_factory=dict)
-    masters: int = 0
+    leader_count: int = 0
     violations: list[str] = field(default_factory=list)
     strikes: list[tuple[int, float, str]] = field(default_factory=list)
     met: Counter[str] = field(default_factory=Counter)
@@ -47,11 +47,6 @@ class AppointedSeen:
     def acked_count(self) -> int:
         """Number of acknowledged records."""
         return len(self.acked)
-
-    @property
-    def leader_count(self) -> int:
-        """Number of times a node started as master."""
-        return self.masters
 
 
 class AppointedJudge:
@@ -100,7 +95,7 @@ class AppointedJudge:
 
     def begins(self, node: AppointedNode, now_s: float) -> None:
         """Check that a new master's disk has every acknowledged record, and all that was read."""
-        self.seen.masters += 1
+        self.seen.leader_count += 1
         disk = self.disks[node.name][-1]
         lost = [
             offset

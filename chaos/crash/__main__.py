@@ -12,9 +12,8 @@ import math
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import replace
 
-from chaos.crash.campaign import Effort, Mode, Tally
+from chaos.crash.campaign import Effort, Mode, run_seeds
 from chaos.crash.modes import MODES, SMALL
 from chaos.sim.corpus import seed_range
 
@@ -43,18 +42,13 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _judge(options: argparse.Namespace, modes: Mapping[str, Mode]) -> int:
-    effort = Effort(exhaustive_images=_EXHAUSTIVE_IMAGES if options.mode in SMALL else 0)
+    exhaustive = _EXHAUSTIVE_IMAGES if options.mode in SMALL else 0
+    effort = Effort(exhaustive_images=exhaustive, seconds=options.seconds)
     seeds = options.seeds if options.seed is None else range(options.seed, options.seed + 1)
-    tally, began, count = Tally(), time.process_time(), 0
-    for seed in seeds:
-        left = replace(effort, seconds=max(0.0, began + options.seconds - time.process_time()))
-        modes[options.mode](seed, left, tally, options.image)
-        count += 1
-        if tally.verdicts or time.process_time() - began > options.seconds:
-            break
-    seconds = time.process_time() - began
-    spent = f"{seconds:.1f} s of processor time"
-    print(f"{count} seeds, {tally.images} images of {tally.moments} moments in {spent}: {tally.per_chooser}")
+    began = time.process_time()
+    tally = run_seeds(modes[options.mode], seeds, effort, options.image)
+    spent = f"{time.process_time() - began:.1f} s of processor time"
+    print(f"{tally.seeds} seeds, {tally.images} images of {tally.moments} moments in {spent}: {tally.per_chooser}")
     for verdict in tally.verdicts:
         print(verdict)
         print(

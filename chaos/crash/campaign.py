@@ -11,7 +11,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
 from typing import Protocol
@@ -72,6 +72,7 @@ class ImageVerdict:
 class Tally:
     """Sums over the judged images. `per_chooser` counts them by the chooser that made them."""
 
+    seeds: int = 0
     moments: int = 0
     images: int = 0
     per_chooser: dict[str, int] = field(default_factory=dict)
@@ -85,14 +86,14 @@ class Tally:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effort:
-    """Bounds of the work for one seed.
+    """Bounds of the work.
 
     Attributes:
         torn_per_moment: number of random images, with torn sectors or lost files, of each moment.
         exhaustive_images: most images of a moment with few torn sectors, one for each subset of them; 0: none.
         generations: number of runs, each but the first on an image of the one before.
         findings_max: number of findings after which to stop.
-        seconds: processor time for one seed; if it does not suffice for all images, the judged ones are drawn.
+        seconds: processor time; if it does not suffice for all images of a seed, the judged ones are drawn.
     """
 
     torn_per_moment: int = 2
@@ -203,11 +204,12 @@ def _digest(image: Image, ledger: Ledger) -> bytes:
     return found.digest()
 
 
-def run_seeds(mode: Mode, seeds: range, effort: Effort) -> Tally:
-    """Run seeds one after another, until there are enough findings."""
-    tally = Tally()
+def run_seeds(mode: Mode, seeds: range, effort: Effort, only: int | None = None) -> Tally:
+    """Run seeds one after another, until there are enough findings or all seconds are spent; `only` as in `Mode`."""
+    tally, ends = Tally(), time.process_time() + effort.seconds
     for seed in seeds:
-        mode(seed, effort, tally)
-        if len(tally.verdicts) >= effort.findings_max:
+        mode(seed, replace(effort, seconds=max(0.0, ends - time.process_time())), tally, only)
+        tally.seeds += 1
+        if len(tally.verdicts) >= effort.findings_max or time.process_time() > ends:
             break
     return tally

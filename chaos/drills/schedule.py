@@ -1,4 +1,4 @@
-"""Schedules: which drills begin when. Read from a file, and written for reports.
+"""Schedules: which drills begin when. Read from a file, drawn from a seed, and written for reports.
 
 [[faults]]
 drill = "kill-leader"
@@ -9,14 +9,16 @@ hold_s = 2.0      # how long the fault lasts; the drill's own length where this 
 import difflib
 import json
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from random import Random
 from typing import Any, Final
 
 from chaos.drills.catalogue import CATALOGUE, Drill
 
 _FAULTS_MAX: Final = 10_000
 _SECONDS_MAX: Final = 7 * 86_400.0
+_SHORTEST, _LONGEST = 0.5, 1.5
 
 
 class ScheduleError(ValueError):
@@ -30,6 +32,21 @@ class Planned:
     drill: Drill
     hold_s: float
     at_s: float | None = None
+
+
+def draw(seed: int, among: Sequence[Drill]) -> Iterator[Planned]:
+    """Yield drills without end; the same seed and drills give the same ones.
+
+    Every drill comes once before any comes again, so that a short campaign is broad.
+    """
+    rng = Random(seed)
+    while True:
+        drills = list(among)
+        rng.shuffle(drills)
+        for drill in drills:
+            share = rng.uniform(_SHORTEST, _LONGEST)
+            # a stall longer than the drill's own may cause an election
+            yield Planned(drill, drill.hold_s * (min(share, 1.0) if drill.keeps_leader else share))
 
 
 def parse(text: str) -> list[Planned]:

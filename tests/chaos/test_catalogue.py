@@ -4,8 +4,8 @@ from itertools import islice
 
 import pytest
 
-from chaos.drills.campaign import draw
 from chaos.drills.catalogue import CATALOGUE, Drill, Step
+from chaos.drills.schedule import draw
 from chaos.fabric.contract import ClusterView, NodeView, Verb
 
 ROLES = {3: ("slave", "master", "slave"), 5: ("slave", "slave", "master", "slave", "slave")}
