@@ -18,13 +18,13 @@ from ledgermq.spark.session import check_tools, make_session
 from nameserver.config import NameServerConfig
 from nameserver.server import NameServer
 from node.broker_assembly import Broker
+from tests.jvm import SHORT_LIFE
 from tests.node_config import node_config
 from tests.store.support import eventually
 
 T = TypeVar("T")
 
-JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""Jobs of tests are short: compiling their code well costs more than it saves."""
+JVM_OPTIONS = " ".join(SHORT_LIFE)
 SETTINGS = {
     "spark.master": "local[2,4]",  # a task may fail by a test, and by a Python worker for which Spark waits 10 s only
     "spark.driver.memory": "1g",
@@ -35,6 +35,13 @@ SETTINGS = {
     "spark.sql.catalogImplementation": "in-memory",
     "spark.shuffle.compress": "false",
 }
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whoever asks for a session needs Java."""
+    for item in items:
+        if not {"spark", "own_session"}.isdisjoint(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.java)
 
 
 @pytest.fixture(scope="session")

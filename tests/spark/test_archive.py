@@ -298,7 +298,6 @@ def test_a_store_that_is_open_or_has_another_log_is_not_restored_into(tmp_path: 
         holder.communicate(b"\n")
 
 
-@pytest.mark.java
 def test_nothing_is_written_into_a_folder_that_has_the_name_of_a_uri(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -322,7 +321,6 @@ def test_nothing_is_written_into_a_folder_that_has_the_name_of_a_uri(
     assert {path.name for path in tmp_path.iterdir()} == {"store", "archive"}
 
 
-@pytest.mark.java
 def test_a_faulty_segment_keeps_no_other_from_being_done(spark: SparkSession, tmp_path: Path) -> None:
     placed = write_log(tmp_path / "store", MIXED)
     (first, *others) = segments(tmp_path / "store", raft=False)
@@ -338,7 +336,6 @@ def test_a_faulty_segment_keeps_no_other_from_being_done(spark: SparkSession, tm
     assert restored == [path.name for path in others if path != others[1]]
 
 
-@pytest.mark.java
 def test_a_job_archives_verifies_and_restores(spark: SparkSession, tmp_path: Path) -> None:
     placed = write_log(tmp_path / "store", MIXED, raft=True)
     sealed = segments(tmp_path / "store", raft=True)

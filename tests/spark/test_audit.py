@@ -56,7 +56,6 @@ def findings(spark: SparkSession, run: Run, root: Path) -> tuple[dict[str, int],
     return {kind: n for kind, n in found.counts.items() if n}, [(r.kind, r.key, r.queue_offset) for r in rows]
 
 
-@pytest.mark.java
 def test_sound_replicas_have_no_findings(spark: SparkSession, tmp_path: Path) -> None:
     run = sound_run(3000)
     run.replicas[2] = run.replicas[2][:-40]  # it lags: no loss while two of three hold everything
@@ -74,7 +73,6 @@ def test_sound_replicas_have_no_findings(spark: SparkSession, tmp_path: Path) ->
     assert strict.counts["lost"] == len(lagging & told)
 
 
-@pytest.mark.java
 def test_every_planted_error_is_found_and_nothing_else(spark: SparkSession, tmp_path: Path) -> None:
     run = sound_run(3000)
     acknowledged = [send for send in run.sends if send.outcome is Outcome.OK and send.queue_id == 1]

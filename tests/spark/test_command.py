@@ -24,7 +24,6 @@ from tests.store.support import GOLDEN, golden
 pytestmark = pytest.mark.timeout(600)
 
 
-@pytest.mark.java
 def test_an_audit_with_a_loss_exits_with_1_and_a_jvm_that_is_killed_with_2(
     own_session: dict[str, str], tmp_path: Path
 ) -> None:
@@ -118,7 +117,6 @@ def test_a_wrong_path_is_told_in_one_line_before_spark_starts(
     assert capsys.readouterr().err == f"error: {text.format(tmp_path)}\n"
 
 
-@pytest.mark.java
 @pytest.mark.parametrize(("method", "outcome"), [("unheardOf", Py4JError), ("currentTimeMillis", 1)])
 def test_only_the_end_of_the_jvm_is_told_as_such(
     spark: SparkSession,
@@ -180,7 +178,6 @@ class Kept:
         """Leave it to the others."""
 
 
-@pytest.mark.java
 def test_statistics_are_told_written_and_drawn(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -201,7 +198,6 @@ def test_statistics_are_told_written_and_drawn(
     assert "GoldenSqlGroup of GoldenNormal" in drawn_lags
 
 
-@pytest.mark.java
 def test_topics_go_to_parquet_and_back_by_any_path_of_spark(
     spark: SparkSession,
     broker: RunningBroker,
@@ -252,7 +248,6 @@ def test_a_stream_whose_worker_spark_did_not_wait_for_is_started_again(faults: l
     assert started == starts
 
 
-@pytest.mark.java
 def test_an_archive_of_another_log_is_told_in_one_line_with_exit_code_1(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -28,7 +28,7 @@ from tests.spark.conftest import RunningBroker
 from tests.spark.logs import record, write_log
 from tests.spark.test_topic_source import outgoing, reader, rows_of
 
-pytestmark = [pytest.mark.java, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 
 
 def register_dying(spark: SparkSession, marker: Path) -> None:

@@ -16,7 +16,6 @@ from tests.spark.conftest import SETTINGS, RunningBroker
 from tests.spark.logs import record, write_log
 from tests.spark.test_topic_source import outgoing
 
-pytestmark = pytest.mark.java
 PROJECT = Path(__file__).parents[2]
 _numbers = itertools.count()
 
@@ -67,6 +66,7 @@ def test_audit_after_failover_tells_a_loss(
     assert "lost: T/0 @9 key K9: in 0 of 3 logs" in capsys.readouterr().out
 
 
+@pytest.mark.java
 def test_the_archive_runs_under_spark_submit_with_executors_of_their_own(tmp_path: Path) -> None:
     write_log(tmp_path / "store", [record(n) for n in range(60)])
     settings = {name: value for name, value in SETTINGS.items() if name != "spark.master"}

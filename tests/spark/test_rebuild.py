@@ -174,7 +174,6 @@ def test_an_index_of_several_files_is_that_of_our_store(
     assert index_of(tmp_path / "side") == index_of(tmp_path / "ours")
 
 
-@pytest.mark.java
 def test_a_task_of_the_index_has_a_part_of_its_keys_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ledgermq.spark.rebuild_index._KEYS_AT_ONCE", 4_000)
     keys = np.zeros(100_000, [("hash", "<i4"), ("offset", "<i8"), ("time", "<i8")])
@@ -202,7 +201,6 @@ def test_a_job_replaces_the_index_of_a_store(spark: SparkSession, tmp_path: Path
     assert index_of(folder) == before
 
 
-@pytest.mark.java
 def test_a_job_replaces_the_queues_of_a_store(spark: SparkSession, tmp_path: Path) -> None:
     golden.restore_tree(GOLDEN / "store-classic" / "clean", tmp_path / "store")
     queues = tmp_path / "store" / "consumequeue"

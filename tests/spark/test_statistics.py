@@ -63,7 +63,6 @@ def test_a_damaged_file_is_not_counted(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("*.parquet"))
 
 
-@pytest.mark.java
 def test_only_new_files_are_counted_and_deleted_ones_stay(spark: SparkSession, tmp_path: Path) -> None:
     state, folder = tmp_path / "state", tmp_path / "store" / "commitlog"
 
@@ -105,7 +104,6 @@ def test_a_chart_is_well_formed_and_draws_the_largest_lines() -> None:
     ElementTree.fromstring(line_chart("nothing", "a minute", {}))
 
 
-@pytest.mark.java
 def test_files_with_entries_that_may_be_replaced_are_counted_again_each_time(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -118,7 +116,6 @@ def test_files_with_entries_that_may_be_replaced_are_counted_again_each_time(
     assert len(names) > 3
 
 
-@pytest.mark.java
 def test_lag_is_what_groups_have_not_committed_and_each_minute_stays(spark: SparkSession, tmp_path: Path) -> None:
     """Of a directory that Java wrote; the ends of its queues by the records of its log."""
     golden.restore_tree(GOLDEN / "store-classic" / "clean", tmp_path / "store")

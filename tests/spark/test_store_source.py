@@ -13,8 +13,6 @@ from tests.spark.logs import record, write_log
 from tests.spark.test_parts import overwrite
 from tests.store.support import GOLDEN, golden
 
-pytestmark = pytest.mark.java
-
 
 def test_a_directory_of_java_is_read_whole_and_by_columns(spark: SparkSession, tmp_path: Path) -> None:
     golden.restore_tree(GOLDEN / "store-classic" / "kill9", tmp_path / "store")

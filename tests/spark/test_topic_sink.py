@@ -237,7 +237,6 @@ def test_options_of_idempotent_writes_that_are_refused(options: dict[str, str], 
             TopicStreamWriter(Options({"topic": "T"} | options, KNOWN_SINK), Access("n:1"), schema_of("body binary"))
 
 
-@pytest.mark.java
 def test_a_batch_that_a_stream_repeats_is_stored_once(
     spark: SparkSession, broker: RunningBroker, topic: str, tmp_path: Path
 ) -> None:
@@ -288,7 +287,6 @@ def test_a_batch_that_a_stream_repeats_is_stored_once(
     assert len(read(broker, topic)) == 65
 
 
-@pytest.mark.java
 def test_a_batch_and_a_stream_from_topic_to_topic(
     spark: SparkSession, broker: RunningBroker, topic: str, tmp_path: Path
 ) -> None:

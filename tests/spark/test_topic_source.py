@@ -356,7 +356,6 @@ def test_a_cluster_that_does_not_answer_or_know_the_topic_is_told(broker: Runnin
         reader(broker, subscribe="Absent", fetchTimeoutMs="300").partitions()
 
 
-@pytest.mark.java
 def test_batch_and_stream_in_spark(spark: SparkSession, broker: RunningBroker, topic: str, tmp_path: Path) -> None:
     broker.send(topic, outgoing(100), queue=0)
     broker.run(create_group(broker, "lag"))
