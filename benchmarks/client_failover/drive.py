@@ -65,6 +65,11 @@ FAULTS = ("kill", "stop", "pause", "transfer", "consumer", "dead")
 GROUPS = {"dead": 3}
 QUEUES = 4, 3  # of a topic that a default client makes by sending to it: with one group, with several
 Results = dict[str, dict[str, dict[str, Any]]]
+SHORT_LIFE = (
+    *("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
+    *("-XX:+UnlockDiagnosticVMOptions", "-XX:-BytecodeVerificationRemote"),
+)
+"""Options of JVMs that live for seconds, and whose starts shall take little from the brokers beside them."""
 ARTIFACTS = ["org.apache.rocketmq:rocketmq-client:5.3.3"]
 
 
@@ -108,8 +113,9 @@ class Programs:
             self.words["go"] = [str(out)]
         if "java" in names:
             jars = f"{importlib.import_module('peerlib').maven_jars('rocketmq-client', '5.3.3', ARTIFACTS)}/*"
-            subprocess.run(["javac", "-cp", jars, "-d", str(scratch), str(HERE / "FailoverClient.java")], check=True)
-            self.words["java"] = ["java", "-Xmx256m", "-XX:+UseSerialGC", "-cp", f"{jars}:{scratch}", "FailoverClient"]
+            compiler = ["javac", *(f"-J{option}" for option in SHORT_LIFE)]
+            subprocess.run([*compiler, "-cp", jars, "-d", str(scratch), str(HERE / "FailoverClient.java")], check=True)
+            self.words["java"] = ["java", *SHORT_LIFE, "-Xmx256m", "-cp", f"{jars}:{scratch}", "FailoverClient"]
 
     @contextlib.contextmanager
     def running(self, name: str, *words: str) -> Iterator[Client]:

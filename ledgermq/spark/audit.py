@@ -189,9 +189,9 @@ def _joined(told: DataFrame, records: DataFrame, copies: int) -> DataFrame:
     """Return sends and records in one table, with what is known of all rows of their key; `stores` is null in sends.
 
     held: bits of the stores that have the key; is_single: all its records have one place, which is queue and place;
-    best: the best outcome of its sends. A send is plain if it was acknowledged, and enough stores have its key where
-    the acknowledgement says, and nowhere else. Records of which nothing more is asked are left out. The order is that
-    of a number, the hash, since most keys begin alike.
+    best: the best outcome of its sends; least and most: their sequences. A send is plain if it was acknowledged, and
+    enough stores have its key where the acknowledgement says, and nowhere else. Records of which nothing more is asked
+    are left out. The order is that of a number, the hash, since most keys begin alike.
     """
     sends = told.select(*_PLACE, "key", "producer", "sequence", "outcome", "tries")
     both = sends.unionByName(records, allowMissingColumns=True).withColumn("hash", fn.xxhash64("key", "topic"))
@@ -204,6 +204,8 @@ def _joined(told: DataFrame, records: DataFrame, copies: int) -> DataFrame:
         "place": fn.min(place),
         "last_queue": fn.max(queue),
         "last_place": fn.max(place),
+        "least": fn.min("sequence"),
+        "most": fn.max("sequence"),
     }
     rows = both.withColumns({name: value.over(same) for name, value in known.items()})
     rows = rows.withColumn("is_single", fn.expr("queue = last_queue and place = last_place"))
@@ -330,10 +332,13 @@ def _duplicates(joined: DataFrame, stores: Sequence[str]) -> DataFrame:
 
 
 def _reordered(joined: DataFrame) -> DataFrame:
-    """Compare sequences along each queue, of keys that are there once; others are duplicates."""
-    order = Window.partitionBy("topic", "queue", "producer").orderBy("place", "sequence")
-    highest = fn.max("sequence").over(order.rowsBetween(Window.unboundedPreceding, -1))
-    rows = joined.where("stores is null and is_single").withColumn("highest", highest)
+    """Compare sequences along each queue, of keys that are there once; others are duplicates.
+
+    Any of a key's sends may have stored it: a key is reordered if all its sequences are below all of an earlier one.
+    """
+    order = Window.partitionBy("topic", "queue", "producer").orderBy("place", "least")
+    highest = fn.max("least").over(order.rowsBetween(Window.unboundedPreceding, -1))
+    rows = joined.where("stores is null and is_single and sequence = most").withColumn("highest", highest)
     detail = fn.concat(fn.lit("after sequence "), fn.col("highest").cast("string"))
     place = {"queue_id": fn.col("queue"), "queue_offset": fn.col("place")}
-    return _finding(rows.where("sequence < highest"), "reordered", detail=detail, **place)
+    return _finding(rows.where("sequence < highest"), "reordered", detail=detail, **place).distinct()

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.java_store.wire import Wire
-from tests.jvm import NO_TLS, SMALL_JVM
+from tests.jvm import NO_TLS, QUIET, SMALL_JVM
 from tests.limits import STRANGER_WAIT_S
 from tests.ports import free_ports
 
@@ -32,6 +32,7 @@ SMALL = {
     "brokerIP2": "127.0.0.1",
     "brokerClusterName": "DefaultCluster",
     "autoCreateTopicEnable": "false",
+    "transactionMetricFlushInterval": QUIET["transactionMetricFlushInterval"],
 }
 
 

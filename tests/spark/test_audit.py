@@ -59,6 +59,9 @@ def findings(spark: SparkSession, run: Run, root: Path) -> tuple[dict[str, int],
 def test_sound_replicas_have_no_findings(spark: SparkSession, tmp_path: Path) -> None:
     run = sound_run(3000)
     run.replicas[2] = run.replicas[2][:-40]  # it lags: no loss while two of three hold everything
+    for number, send in enumerate(run.sends[500:2500:50]):  # tries with sequences of their own, earlier and later ones
+        other = send.sequence + (500, -500)[number % 2]  # type: ignore[operator]
+        run.sends.append(replace(send, sequence=other, outcome=Outcome.INFO, queue_id=None, queue_offset=None))
     stores, history = run.write(tmp_path)
     found = audit(spark, stores, history)
     assert found.is_sound, found.findings.collect()
@@ -96,7 +99,8 @@ def test_every_planted_error_is_found_and_nothing_else(spark: SparkSession, tmp_
     late = Send("p0", 1_000_000, "LATE", "T", Outcome.OK, 2, ends[2])
     early = Send("p0", 999_999, "EARLY", "T", Outcome.OK, 2, ends[2] + 1)
     extra += [stored("LATE", 2), stored("EARLY", 2)]
-    run.sends += [late, early]
+    untold = replace(early, outcome=Outcome.INFO, queue_id=None, queue_offset=None)
+    run.sends += [late, early, untold, replace(untold, sequence=999_998)]
     run.sends[run.sends.index(tried)] = replace(tried, tries=2)
     run.sends[run.sends.index(misplaced)] = replace(misplaced, queue_offset=misplaced.queue_offset + 1)  # type: ignore[operator]
     for number, records in enumerate(run.replicas):
