@@ -416,13 +416,15 @@ class BrokerConfig:
         "Let consumers read from slaves that are not far behind.",
         upstream="false",
         live=True,
-        note="A SLAVE refuses pulls with code 2 without it. Followers of a Raft group always serve them.",
+        note="Without it, slaves of an appointed master refuse pulls with code 2. Slaves of an elected master and"
+        " followers of a Raft group always serve them; with it, an elected master sends its readers to slaves.",
     )
     spread_reads: bool = key(
         "spreadReads",
         BOOL,
         True,
-        "Let consumers of a Raft group read from its followers too, each queue from one member.",
+        "Let consumers read from followers too, each queue from one: of a Raft leader, or, with slaveReadEnable, of an"
+        " elected master.",
         live=True,
         note="The leader suggests the member in its answers to pulls. Without it readers stay at the leader.",
     )

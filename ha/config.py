@@ -12,6 +12,8 @@ from ledgermq.remoting.config_key import Network
 from ledgermq.remoting.proof import Secrets
 
 WINDOW_BYTES: Final = 16 << 20
+LEVEL_BYTES: Final = 16 << 20
+"""A slave that lacks at most so much of what is confirmed has it within a second."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

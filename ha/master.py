@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from ha.config import MasterConfig
+from ha.config import LEVEL_BYTES, MasterConfig
 from ha.core.copies import Copies, Copy
 from ha.core.epochs import Epochs
 from ha.errors import HaError
@@ -220,8 +220,17 @@ class Master:
 
     def replicas(self) -> Sequence[Replica]:
         """See `Part`: the connected slaves."""
+        least = self.confirm_offset - LEVEL_BYTES
         return [
-            Replica(copy.address, copy.received, copy.durable, copy.in_sync, copy.serves_at)
+            Replica(
+                copy.address,
+                copy.received,
+                copy.durable,
+                copy.in_sync,
+                copy.serves_at,
+                copy.broker_id,
+                copy.in_sync and copy.received >= least,
+            )
             for copy in self._copies.slaves.values()
         ]
 

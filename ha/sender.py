@@ -388,6 +388,7 @@ class SlaveLink(asyncio.Protocol):
             batch_bytes=config.batch_bytes,
             is_learner=self._handshake is not None and self._handshake.is_learner,
             serves_at="" if self.hello is None else self.hello.inside_address or self.hello.client_address,
+            broker_id=-1 if self.hello is None else self.hello.broker_id,
         )
         self.copy.sent = start
         self._phase = _Phase.STREAMING

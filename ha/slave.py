@@ -10,11 +10,12 @@ by the master. If the logs still differ, the slave stops copying and reports why
 import asyncio
 import dataclasses
 import logging
+import math
 from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Final, Protocol
 
-from ha.config import SlaveConfig
+from ha.config import LEVEL_BYTES, SlaveConfig
 from ha.core.auto_switch import AUTO_SWITCH, MasterAnswer
 from ha.core.epochs import Epochs, common_end, from_text
 from ha.core.handshake import MasterWelcome, Tail
@@ -95,6 +96,7 @@ class Slave:
         self._master_confirmed = 0
         self._is_streaming = False
         self._has_heard = False  # the master's confirm offset on this stream
+        self._heard_s = -math.inf  # when a master was last heard, or this node was master
         self._has_diverged = False
         self._marks: deque[tuple[int, int]] = deque(maxlen=_MARKS_MAX)  # ends of frames, and of the records in them
         self._durable = 0
@@ -173,6 +175,7 @@ class Slave:
         self._master_confirmed = self._attached.confirm_offset
         self._damaged_at = None
         self.trouble, self._has_diverged = None, False
+        self._heard_s = self._loop.time()
 
     @property
     def is_streaming(self) -> bool:
@@ -188,6 +191,13 @@ class Slave:
     def lacks_state(self) -> bool:
         """Whether the log began anew and the master's snapshot is not restored yet: this node must not be master."""
         return self._lacks_state
+
+    @property
+    def is_level(self) -> bool:
+        """See `Readiness.is_level`; not if nothing was heard of a master for the time of two of its heartbeats."""
+        silent_s = self._loop.time() - self._heard_s
+        is_copy = not (self._has_diverged or self._lacks_state) and silent_s <= 2 * self.config.group.heartbeat_s
+        return is_copy and self._master_confirmed - self._attached.confirm_offset <= LEVEL_BYTES
 
     # ---- the part of the log
 
@@ -244,10 +254,10 @@ class Slave:
     def readiness(self) -> Readiness:
         """See `Part`: ready once it has reached the master, also while that is away, unless the logs differ."""
         if self._has_diverged or self._lacks_state or not (self._has_reached or self._hint):
-            return Readiness(False, self.trouble or "a slave that has not reached its master yet")
+            return Readiness(False, self.trouble or "a slave that has not reached its master yet", is_level=False)
         state = "copies" if self._is_streaming else f"has lost ({self.trouble})"
         where = self.receiver.address if self._hint is None else self._hint.address
-        return Readiness(True, f"slave, {state} its master at {where}")
+        return Readiness(True, f"slave, {state} its master at {where}", self.is_level)
 
     def generations(self) -> Sequence[Generation]:
         """See `Part`: none, since there are no elections."""
@@ -347,6 +357,7 @@ class Slave:
             elif self._hint is not None:  # the controllers know only the address for clients
                 self._hint = dataclasses.replace(self._hint, inside_address=welcome.inside_address)
         self._has_reached = True
+        self._heard_s = self._loop.time()
         self._is_streaming, self._has_diverged, self._has_heard = True, False, False
         self.trouble, self._logged = None, ""
         _log.info("copies the log of the master at %s from %d on", self.receiver.address, queue.max_offset)
@@ -368,6 +379,7 @@ class Slave:
             self._marks.append((end, self._record_end))
         self._master_confirmed = end if header.confirm_offset is None else header.confirm_offset
         self._has_heard = True
+        self._heard_s = self._loop.time()
         if header.size and self._wants_durable and not log.local.is_sync:
             log.local.sync(end, self._on_durable)
         if not header.size:

@@ -136,7 +136,7 @@ class Replica(NamedTuple):
         durable_offset: end of what is durable there, as far as this node knows.
         in_sync: it counts towards the promise.
         serves_at: where it serves clients and other members, `host:port`; empty where that is not known.
-        broker_id: under which routes show it while it follows; -1 where that is not known.
+        broker_id: under which routes show it while it follows; -1 where that is not known, or it may refuse readers.
         is_level: it is connected and lacks little, see `Readiness.is_level`.
     """
 

@@ -46,6 +46,7 @@ DOUBT_SECONDS: Final = 1.0
 """How long an elected leader holds a pull beyond the end of its queue: until then it would hear of another leader."""
 
 _SUSPEND_MAX_MS: Final = 60_000
+_NAMED_BY_DEFAULT: Final = (GroupConfig(name="").broker_id, GroupConfig(name="").broker_id_when_slow)
 _FOUND: Final = GetStatus.FOUND
 _OFFSET_STATES: Final = frozenset({GetStatus.OFFSET_OVERFLOW_BADLY, GetStatus.OFFSET_TOO_SMALL})
 _UNHEARD: Final = frozenset({Cause.SUBSCRIPTION_NOT_LATEST, Cause.SUBSCRIPTION_NOT_EXIST})
@@ -177,7 +178,7 @@ class PullProcessor:
             connection.refuse(command, refusal)
 
     def _serve(self, connection: Connection, command: Command) -> None:
-        if self._role.is_slave and not self._config.slave_read:
+        if self._role.is_slave and not (self._config.slave_read or self._role.is_in_election):
             raise Refusal(Cause.BUSY, "[REJECTREQUEST]system busy: this slave serves no reads (slaveReadEnable=false)")
         fields = command.ext
         group_name, topic_name = text(fields, "consumerGroup"), text(fields, "topic")
@@ -198,7 +199,7 @@ class PullProcessor:
             queue,
             wanted,
             self._limits(fields),
-            (group.broker_id, group.broker_id_when_slow) if self._config.slave_read else None,
+            self._suggested_by(group),
             self._departures.pull_counter(topic_name, group_name, queue_id),
             is_pushed=not flags & SUBSCRIPTION,
         )
@@ -217,6 +218,14 @@ class PullProcessor:
             self._begin(pull, may_hold)
         else:
             self._turns.run(lambda: self._begin_in_turn(pull, may_hold))
+
+    def _suggested_by(self, group: GroupConfig) -> tuple[int, int] | None:
+        """The brokers that the group's settings name; None: readers are spread, unless it names other than the default.
+
+        The second is for records that are not in memory.
+        """
+        named = group.broker_id, group.broker_id_when_slow
+        return named if self._config.slave_read and not (self._spread.is_on and named == _NAMED_BY_DEFAULT) else None
 
     def _commit(self, topic: str, group: str, queue_id: int, offset: int) -> None:
         if self._role.writable:
@@ -340,7 +349,7 @@ class PullProcessor:
             return False
         if not self._role.writable:
             return True
-        if pull.is_held or not self._role.is_member:
+        if pull.is_held or not self._role.is_in_election:
             return False
         pull.deadline = min(pull.deadline, self._held.now() + DOUBT_SECONDS)
         return True

@@ -1,4 +1,6 @@
-"""Which member of a Raft group consumers read a queue from: each answer to a pull says it (`suggestWhichBrokerId`).
+"""Which of the brokers that elect a leader consumers read a queue from: each answer to a pull says it.
+
+This is so in a Raft group, and with `slaveReadEnable` where controllers elect: the master leads, its slaves follow.
 
     leader      each queue has a home among the followers that lack little, and its readers are sent there; the leader
                 keeps them only where there is none. One that came back lately is a home only if no other can be, since
@@ -39,7 +41,7 @@ _KEPT_MAX: Final = 100_000
 
 
 class ReadSpread:
-    """The suggestions of one broker. Everywhere but in a Raft group, and without `spreadReads`, it is broker 0.
+    """The suggestions of one broker (`suggestWhichBrokerId`). Where readers are not spread, it is broker 0.
 
     Args:
         clock: seconds.
@@ -74,6 +76,12 @@ class ReadSpread:
         self._homes: list[int] = []  # those of them that are read from
         self._by_queue: dict[ConsumeQueue, str] = {}
 
+    @property
+    def is_on(self) -> bool:
+        """Whether readers are spread."""
+        config, role = self._config, self._role
+        return config.spread_reads and (role.is_member or (config.slave_read and role.is_in_election))
+
     def suggested(self, queue: ConsumeQueue) -> str:
         """Return the id of the broker to read this queue from next, in decimal; 0 is the leader."""
         if self._for_all is not None:
@@ -91,10 +99,10 @@ class ReadSpread:
 
     def look(self) -> None:
         """Look who may be read now; call it every `LOOK_SECONDS` and when the role has changed."""
-        role, self.keeps_readers = self._role, True
-        if not (self._config.spread_reads and role.is_member):
+        self.keeps_readers = True
+        if not self.is_on:
             self._for_all = _LEADER
-        elif role.writable:
+        elif self._role.writable:
             self._look_as_leader()
         else:
             self._leads_since = None

@@ -63,6 +63,7 @@ class Copy:
         batch_bytes: most bytes of a frame.
         is_learner: whether it copies the log and never counts.
         serves_at: where it serves brokers of the group, `host:port`; empty where that is not known.
+        broker_id: under which clients find it; -1: a slave of RocketMQ's, which may refuse readers.
 
     Attributes:
         sent: offset up to which the log was sent.
@@ -85,6 +86,7 @@ class Copy:
         batch_bytes: int,
         is_learner: bool = False,
         serves_at: str = "",
+        broker_id: int = -1,
     ) -> None:
         self.name = name
         self.address = address
@@ -95,6 +97,7 @@ class Copy:
         self.in_sync = False
         self.is_learner = is_learner
         self.serves_at = serves_at
+        self.broker_id = broker_id
         self._window_bytes = window_bytes
         self._batch_bytes = min(batch_bytes, FRAME_LIMIT_BYTES)
         # an end of the master's log that it has to reach, and when that was set

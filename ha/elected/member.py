@@ -214,7 +214,7 @@ class ElectedMember:
     def readiness(self) -> Readiness:
         """See `Part`: a master is ready while it takes records."""
         if self._replica_role.play is ReplicationPart.NEITHER:
-            return Readiness(False, "no master is elected, or no controller has answered yet")
+            return Readiness(False, "no master is elected, or no controller has answered yet", self.slave.is_level)
         if self._acting is self.slave:
             return self.slave.readiness()
         if not self._is_open or not self._lease.holds(_now_s()):

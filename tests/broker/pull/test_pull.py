@@ -3,6 +3,7 @@
 import asyncio
 from typing import Any
 
+import orjson
 import pytest
 
 from broker.pull import processor
@@ -352,6 +353,21 @@ async def test_a_follower_serves_what_is_confirmed_and_calls_no_offset_illegal(
     await asyncio.sleep(0)
     client.take()
     assert opaque not in client.answers
+
+
+@pytest.mark.parametrize(("named", "suggested"), [((0, 1), "1"), ((3, 1), "3"), ((0, 2), "0")])
+async def test_where_readers_are_spread_a_groups_settings_count_only_if_they_name_other_brokers_than_by_default(
+    desk: Desk, client: MemoryClient, named: tuple[int, int], suggested: str
+) -> None:
+    await make_topic(client)
+    await fill(client, 3)
+    settings = {"groupName": "g", "brokerId": named[0], "whichBrokerWhenConsumeSlowly": named[1]}
+    body = orjson.dumps(settings)
+    assert (await client.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, body)).code == 0
+    desk.config.slave_read = True
+    desk.parts.on_role_change(log_state(writable=False, generation=4))
+    found = await client.ask(PULL, pull_fields())
+    assert (found.code, found.ext["suggestWhichBrokerId"]) == (0, suggested)
 
 
 @pytest.mark.parametrize(("stored", "still_leads"), [(3, True), (3, False), (0, True), (0, False)])

@@ -19,6 +19,8 @@ from tests.broker.groups.test_clients import beat
 LEADER = LeaderHint("n0", "host:1", "")
 LEADING = LogState(LogRole.LEADER, 3, LEADER, None)
 FOLLOWING = LogState(LogRole.FOLLOWER, 3, LEADER, Refusal(Cause.NOT_LEADER, "it is n0"))
+MASTER = replace(LEADING, role=LogRole.MASTER)
+SLAVE = replace(FOLLOWING, role=LogRole.SLAVE)
 LEVEL = Replica("n1", 0, 0, True, "", 2, True)
 
 
@@ -175,8 +177,23 @@ def test_without_the_setting_readers_stay_at_the_leader(state: LogState) -> None
 
 
 @pytest.mark.parametrize("role", [LogRole.ALONE, LogRole.MASTER, LogRole.SLAVE])
-def test_outside_of_a_group_broker_0_is_suggested(role: LogRole) -> None:
-    assert set(World(LogState(role, 0, None, None)).suggested()) == {"0"}
+@pytest.mark.parametrize("slave_read", [False, True])
+def test_where_nothing_is_elected_broker_0_is_suggested(role: LogRole, *, slave_read: bool) -> None:
+    world = World(LogState(role, 0, None, None))
+    world.config.slave_read = slave_read
+    assert set(world.suggested()) == {"0"} and world.spread.keeps_readers and not world.spread.is_on
+
+
+def test_readers_of_an_elected_master_are_spread_if_slaves_shall_be_read() -> None:
+    master, slave = World(MASTER), World(SLAVE, 2)
+    assert (set(master.suggested()), set(slave.suggested())) == ({"0"}, {"0"})
+    assert slave.spread.keeps_readers, "it serves those that come all the same"
+    master.config.slave_read = slave.config.slave_read = True
+    assert (set(master.suggested()), set(slave.suggested())) == ({"2", "3"}, {"2"})
+    slave.log.ready = Readiness(True, "", is_level=False)
+    assert set(slave.suggested()) == {"0"} and slave.left == 1
+    slave.role.update(MASTER)
+    assert set(slave.suggested()) == {"2", "3"}
 
 
 def test_a_deposed_leader_whose_disk_has_failed_sends_its_readers_away_at_once() -> None:

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from ha.config import LEVEL_BYTES
 from ha.core.epochs import Epoch, decode_file
 from ha.core.replica_role import ReplicationPart
-from ha.core.stream import Report
+from ha.core.stream import Header, Report
 from ha.elected.files import BootFile
 from ha.errors import EpochFileError
 from ledgermq.remoting.refusal import Cause, LeaderHint, Refusal
@@ -37,8 +38,9 @@ async def test_slaves_join_and_another_one_takes_over_with_everything_acknowledg
         master.put(100, 200)
         await eventually(lambda: len(master.outcomes.all) == 1)
         assert isinstance(master.outcomes.all[0], AppendReceipt)
-        serving = {replica.serves_at for replica in master.log.replicas()}
-        assert serving == {f"i:{one.broker_id}" for one in (first, second, third) if one is not master}
+        slaves = {(one.broker_id, one.serves_at, one.is_level) for one in master.log.replicas()}
+        others = [one.broker_id for one in (first, second, third) if one is not master]
+        assert slaves == {(broker_id, f"i:{broker_id}", True) for broker_id in others}
         await same(master, first, second, third)
         successor = second if master is not second else third
         court.elect(successor.broker_id, designated=True)
@@ -52,6 +54,26 @@ async def test_slaves_join_and_another_one_takes_over_with_everything_acknowledg
         await same(successor, first, second, third)
     data = (tmp_path / str(successor.broker_id) / "epochFileCheckpoint").read_bytes()
     assert [epoch.number for epoch in decode_file(data)] == [1, 2]
+
+
+async def test_a_slave_that_lacks_much_or_hears_no_master_is_not_level(tmp_path: Path) -> None:
+    court = Court(2)
+    async with replica(tmp_path, court, 2) as second:
+        assert not second.log.readiness().is_level, "it has not heard of any master"
+        async with replica(tmp_path, court, 1) as first:
+            await eventually(lambda: first.is_writable or second.is_writable)
+            await in_sync(court, 1, 2)
+            slave = second if first.is_writable else first
+            end = slave.log.max_offset
+            for lacking, is_level in ((0, True), (LEVEL_BYTES, True), (LEVEL_BYTES + 1, False)):
+                said = Header(end, 0, slave.member.slave.epoch, end + lacking, 0)
+                slave.member.slave.take(said, memoryview(b""))
+                assert slave.log.readiness().is_level is is_level
+            if slave is first:
+                court.elect(1, designated=True)
+                await leads(first)
+                await in_sync(court, 1, 2)
+        await eventually(lambda: not second.log.readiness().is_level)
 
 
 async def test_what_a_deposed_master_alone_has_is_cut_and_its_senders_are_refused(tmp_path: Path) -> None:
