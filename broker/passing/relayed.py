@@ -13,7 +13,7 @@ from ledgermq.remoting.codec.frame import FrameParser, encode
 from ledgermq.remoting.connection import Buffer, Connection, RequestHandler
 from ledgermq.remoting.errors import ConnectionLostError, FrameError, RemotingError
 from ledgermq.remoting.limits import Limits
-from ledgermq.remoting.outgoing_requests import Settle
+from ledgermq.remoting.outgoing_requests import Patience, Settle
 from ledgermq.remoting.quotas import address_block
 
 FOR_CLIENT: Final = 53004
@@ -73,13 +73,13 @@ class RelayedClient(Connection):
         """Serve a request that was postponed."""
         self._serve(command)
 
-    def call(self, command: Command, timeout_s: float, settle: Settle) -> None:
+    def call(self, command: Command, timeout_s: float, settle: Settle, patience: Patience | None = None) -> None:
         """Have the member ask its client."""
 
         def answered(outcome: Command | RemotingError) -> None:
             settle(_unwrapped(self.address, outcome))
 
-        self._carrier.call(self._wrapped(command), timeout_s, answered)
+        self._carrier.call(self._wrapped(command), timeout_s, answered, patience)
 
     def oneway(self, command: Command) -> None:
         """Have the member tell its client."""

@@ -16,6 +16,7 @@ from ledgermq.remoting.connection import Connection, RequestHandler
 from ledgermq.remoting.connection_set import ConnectionSet
 from ledgermq.remoting.errors import ConnectError
 from ledgermq.remoting.limits import Limits
+from ledgermq.remoting.outgoing_requests import Patience
 from ledgermq.remoting.refusal import Cause, Refusal
 from ledgermq.remoting.signature import Credentials
 from ledgermq.remoting.tls import ContextSource
@@ -69,8 +70,12 @@ class RemotingClient:
         self._all = ConnectionSet(self._limits)
         self._closed = False
 
-    async def request(self, address: str, command: Command, timeout_s: float = DEFAULT_TIMEOUT_S) -> Command:
+    async def request(
+        self, address: str, command: Command, timeout_s: float = DEFAULT_TIMEOUT_S, patience: Patience | None = None
+    ) -> Command:
         """Send a request to the server at `address`; return its answer. The time-out includes connecting.
+
+        `patience` is asked when the time for the answer is over, and may give it more.
 
         Raises:
             ConnectError: no connection; nothing was sent.
@@ -78,7 +83,7 @@ class RemotingClient:
         """
         connection = self.connected(address)
         if connection is not None:
-            return await connection.request(command, timeout_s)
+            return await connection.request(command, timeout_s, patience)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s
         try:
@@ -86,7 +91,7 @@ class RemotingClient:
                 connection = await self.connection(address)
         except TimeoutError:
             raise ConnectError(address, f"not within {timeout_s:g} s") from None
-        return await connection.request(command, deadline - loop.time())
+        return await connection.request(command, deadline - loop.time(), patience)
 
     async def oneway(self, address: str, command: Command) -> None:
         """Send a one-way request; return when it is queued.

@@ -26,7 +26,7 @@ from ledgermq.remoting.codec.command import ONEWAY_FLAG, RESPONSE_FLAG, Command
 from ledgermq.remoting.codec.frame import FrameParser, encode, encode_response_head
 from ledgermq.remoting.errors import ConnectionLostError, FrameError, RemotingError
 from ledgermq.remoting.limits import Limits, OutputBudget
-from ledgermq.remoting.outgoing_requests import OutgoingRequests, Settle
+from ledgermq.remoting.outgoing_requests import OutgoingRequests, Patience, Settle
 from ledgermq.remoting.quotas import Quotas, address_block
 from ledgermq.remoting.refusal import Cause, Refusal
 from ledgermq.remoting.serving.line import (
@@ -36,6 +36,7 @@ from ledgermq.remoting.serving.line import (
     ServingLine,
     serve_for_a_slice,
 )
+from ledgermq.remoting.serving.lost_machine import acknowledges
 
 _log: Final = logging.getLogger(__name__)
 
@@ -185,6 +186,11 @@ class Connection(asyncio.Protocol):
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     @property
+    def is_standing(self) -> bool:
+        """Whether it is open, and the other machine acknowledges what is sent."""
+        return not self._closed and self._transport is not None and acknowledges(self._transport)
+
+    @property
     def is_full(self) -> bool:
         """Whether no large answer should be begun for this peer now.
 
@@ -268,10 +274,11 @@ class Connection(asyncio.Protocol):
         remark = f"{type(error).__name__}: {error}"[:_REMARK_LENGTH_MAX]
         self.respond(command, ResponseCode.SYSTEM_ERROR, remark=remark.encode(errors="replace").decode())
 
-    def call(self, command: Command, timeout_s: float, settle: Settle) -> None:
+    def call(self, command: Command, timeout_s: float, settle: Settle, patience: Patience | None = None) -> None:
         """Send a request; `settle` is called later, once, with the answer or with the error.
 
-        The command's opaque is overwritten. It is cheaper than `request`, since it makes neither a future nor a timer.
+        `patience` is asked when the time is over, and may give it more. The command's opaque is overwritten. It is
+        cheaper than `request`, since it makes neither a future nor a timer.
         """
         if self._closed:
             self._loop.call_soon(settle, self._lost())
@@ -280,18 +287,18 @@ class Connection(asyncio.Protocol):
         if self._sign is not None:
             self._sign(command)
         frame = encode(command)
-        self._outgoing.add(command.opaque, command.code, timeout_s, settle)
+        self._outgoing.add(command.opaque, command.code, timeout_s, settle, patience)
         self.send(frame)
 
-    async def request(self, command: Command, timeout_s: float) -> Command:
-        """Send a request; return the answer, whatever its code.
+    async def request(self, command: Command, timeout_s: float, patience: Patience | None = None) -> Command:
+        """Send a request; return the answer, whatever its code. `patience` as in `call`.
 
         Raises:
             RequestTimeoutError: no answer in `timeout_s`.
             ConnectionLostError: the connection closed first.
         """
         future: asyncio.Future[Command] = self._loop.create_future()
-        self.call(command, timeout_s, functools.partial(_settle_future, future))
+        self.call(command, timeout_s, functools.partial(_settle_future, future), patience)
         return await future
 
     def oneway(self, command: Command) -> None:

@@ -16,6 +16,9 @@ from ledgermq.remoting.errors import RemotingError, RequestTimeoutError
 Settle = Callable[[Command | RemotingError], None]
 """Called exactly once, with the answer or with the error. Must not raise."""
 
+Patience = Callable[[], float]
+"""Called when a request has timed out: returns the seconds for which to wait on for the answer, or 0."""
+
 OPAQUE_MAX: Final = 0x7FFFFFFF
 """Largest opaque of a request."""
 
@@ -25,6 +28,7 @@ class _Waiting(NamedTuple):
     sent_at: float
     code: int
     settle: Settle
+    patience: Patience | None
 
 
 class OutgoingRequests:
@@ -33,7 +37,8 @@ class OutgoingRequests:
     Args:
         loop: for the time and the timer.
         peer: returns the peer's address, for errors.
-        on_time_out: called after a request has timed out, with the time at which it was sent.
+        on_time_out: called after a request has timed out, with the time at which it was sent; not while others wait
+            that have patience, since they are not to be sent again.
     """
 
     def __init__(
@@ -57,11 +62,11 @@ class OutgoingRequests:
         self._opaque = (opaque + 1) & OPAQUE_MAX
         return opaque
 
-    def add(self, opaque: int, code: int, timeout_s: float, settle: Settle) -> None:
+    def add(self, opaque: int, code: int, timeout_s: float, settle: Settle, patience: Patience | None = None) -> None:
         """Wait for the answer to the request with this opaque and code, which is being sent."""
         now = self._loop.time()
         deadline = now + timeout_s
-        self._waiting[opaque] = _Waiting(deadline, now, code, settle)
+        self._waiting[opaque] = _Waiting(deadline, now, code, settle, patience)
         if deadline < self._timer_at:
             self._set_timer(deadline)
 
@@ -92,8 +97,12 @@ class OutgoingRequests:
             (waiting.deadline, opaque) for opaque, waiting in self._waiting.items() if waiting.deadline <= now
         )
         for deadline, opaque in expired:  # in order of their deadlines, since a late loop may find several
-            _, sent_at, code, settle = self._waiting.pop(opaque)
-            settle(RequestTimeoutError(self._peer(), request_name(code), deadline - sent_at))
-            self._on_time_out(sent_at)
+            waiting = self._waiting.pop(opaque)
+            if waiting.patience is not None and (more_s := waiting.patience()) > 0:
+                self._waiting[opaque] = waiting._replace(deadline=now + more_s)
+                continue
+            waiting.settle(RequestTimeoutError(self._peer(), request_name(waiting.code), deadline - waiting.sent_at))
+            if waiting.patience is not None or all(other.patience is None for other in self._waiting.values()):
+                self._on_time_out(waiting.sent_at)
         if self._waiting and self._timer is None:
             self._set_timer(min(waiting.deadline for waiting in self._waiting.values()))

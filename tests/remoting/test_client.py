@@ -223,6 +223,28 @@ async def test_a_connection_that_swallows_everything_is_given_up(serve: Serve, c
     assert len(handler.connections) == 2
 
 
+async def test_a_connection_on_which_something_waits_with_patience_is_kept_until_that_is_over(
+    serve: Serve, client: RemotingClient
+) -> None:
+    server, handler = await serve()
+    handler.serve = _silent
+    connection = await client.connection(_address(server))
+    assert connection.is_standing
+    more_s = [0.02, 600.0, 0.02, 0.0]
+    answered = asyncio.ensure_future(client.request(_address(server), Command(10), 0.02, lambda: more_s.pop(0)))
+    await eventually(lambda: len(more_s) == 2)
+    with pytest.raises(RequestTimeoutError):
+        await client.request(_address(server), Command(11), timeout_s=0.02)
+    at, command = handler.requests[0]
+    at.respond(command, 0)
+    assert (await answered).code == 0
+    assert client.connected(_address(server)) is connection
+    with pytest.raises(RequestTimeoutError):
+        await client.request(_address(server), Command(10), 0.02, lambda: more_s.pop(0))
+    assert client.connected(_address(server)) is None
+    assert not more_s
+
+
 async def test_a_connection_on_which_others_are_answered_is_kept(serve: Serve, client: RemotingClient) -> None:
     server, handler = await serve()
     handler.serve = lambda connection, command: None if command.code == 11 else connection.respond(command, 0)

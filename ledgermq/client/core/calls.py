@@ -4,6 +4,9 @@
                                   refused for good .................................. raise the refusal
                                   not leader, lost, no answer, busy -> refresh routes, back off, choose again
 
+A request that stores something is not sent again to a node that may have it, while its connection stands: the node
+stands still, or its answer takes long, and it would store both.
+
 A `Plan` has the request, and chooses a target for each try. Each open call has one entry in a dict, from which
 `StallWatch` reads which leaders are silent.
 
@@ -13,6 +16,7 @@ The retry loop is written by hand, not with tenacity: each try has another targe
 
 import asyncio
 import collections
+import functools
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -36,6 +40,7 @@ from ledgermq.client.errors import (
     unreachable_from,
 )
 from ledgermq.remoting.client import RemotingClient
+from ledgermq.remoting.codec.codes import RequestCode
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.errors import RemotingError
 from ledgermq.remoting.route import LEADER_ID
@@ -83,6 +88,10 @@ class Plan(Protocol):
     @property
     def accepted(self) -> frozenset[int]:
         """Response codes that count as an answer; any other is a refusal."""
+
+    @property
+    def stores(self) -> bool:
+        """Whether each request that arrives stores a message."""
 
     def choose(self, failed_broker: str | None) -> Target | None:
         """Return the next try's target, not at `failed_broker` if there is a choice; None while no broker is led."""
@@ -220,7 +229,8 @@ class Calls:
                 await self._wait_for_routes(plan.topic, plan.describe, state, attempts)
                 continue
             attempts += 1
-            outcome = await self._try(plan, target, deadline)
+            waits_on = plan.stores and attempts != attempts_max
+            outcome = await self._try(plan, target, deadline, waits_on=waits_on)
             if type(outcome) is Command:
                 return Answered(outcome, target, attempts)
             assert isinstance(outcome, LedgerMQError), "either answered or failed"
@@ -251,14 +261,15 @@ class Calls:
             _LeaderPlan(self._routes, topic, broker, code, ext, body, accepted, first_id), deadline_s=deadline_s
         )
 
-    async def _try(self, plan: Plan, target: Target, deadline: float) -> Command | LedgerMQError:
+    async def _try(self, plan: Plan, target: Target, deadline: float, *, waits_on: bool) -> Command | LedgerMQError:
         number = self._number = self._number + 1
         now = self._loop.time()
         self.under_way[number] = UnderWay(now, plan.topic, target.broker, target.address)
         timeout_s = min(self.attempt_timeout_s, max(deadline - now, 0.001))
         outcome: Command | LedgerMQError
         try:
-            outcome = await self._remoting.request(target.address, plan.command(target), timeout_s)
+            patience = functools.partial(self._patience_s, plan, target, deadline) if waits_on else None
+            outcome = await self._remoting.request(target.address, plan.command(target), timeout_s, patience)
             if outcome.code not in plan.accepted:
                 outcome = refusal_from(target.address, outcome.code, outcome.remark, outcome.ext)
         except RemotingError as error:
@@ -268,6 +279,16 @@ class Calls:
         if self._on_try is not None:
             self._on_try(target, self._loop.time() - now, outcome if isinstance(outcome, LedgerMQError) else None)
         return outcome
+
+    def _patience_s(self, plan: Plan, target: Target, deadline: float) -> float:
+        """Seconds to wait on for an answer that is overdue; 0: another node may be asked, or nothing arrives there."""
+        elsewhere = plan.choose(target.broker)
+        connection = self._remoting.connected(target.address)
+        if connection is None or not connection.is_standing:
+            return 0.0
+        if elsewhere is not None and elsewhere.address != target.address:
+            return 0.0
+        return min(self.attempt_timeout_s, deadline - self._loop.time())
 
     async def wait_until(self, topic: str, find: Callable[[], Found | None], describe: Callable[[], str]) -> Found:
         """Return the result of `find` once it is not None; `find` reads the routes, and is called when they change.
@@ -381,6 +402,10 @@ class _LeaderPlan:
             address = route.brokers[self.broker].addresses.get(self.first_id)
         address = address or self.routes.leader(self.broker)
         return None if address is None else Target(self.broker, -1, address)
+
+    @property
+    def stores(self) -> bool:
+        return self.code == RequestCode.CONSUMER_SEND_MSG_BACK
 
     def command(self, target: Target) -> Command:
         return Command(self.code, ext=self.ext, body=self.body)

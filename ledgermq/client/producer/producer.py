@@ -99,7 +99,8 @@ class Producer:
     Args:
         namesrv: nameservers, `host:port`, several separated by `;` or as a list.
         group: producer group; brokers ask any of its members about a transaction whose producer is gone.
-        attempt_timeout_s: seconds for one try of a request.
+        attempt_timeout_s: seconds for one try of a request. A send that only one broker can take waits on while its
+            connection stands, since that broker may have it.
         deadline_s: seconds for a whole send with its retries; a failover takes about one of them.
         in_flight_max: most sends under way at once.
         in_flight_bytes_max: most bytes of bodies under way at once.

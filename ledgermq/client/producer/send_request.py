@@ -150,6 +150,7 @@ class SendPlan:
     body: bytes | memoryview
     queue: MessageQueue | None = None
     accepted: ClassVar[frozenset[int]] = STORED_CODES
+    stores: ClassVar[bool] = True
 
     @property
     def size(self) -> int:

@@ -5,6 +5,9 @@ import socket
 from typing import Final
 
 _UNACKED_MS: Final = 5000
+_RESENDS_AT: Final = 2
+"""Where Linux's `struct tcp_info` has the number of times that unacknowledged bytes were sent again, in one byte."""
+_RESENDS_MAX: Final = 2
 
 
 def watch(transport: asyncio.Transport) -> None:
@@ -22,3 +25,15 @@ def watch(transport: asyncio.Transport) -> None:
     )
     for option in options:
         sock.setsockopt(*option)
+
+
+def acknowledges(transport: asyncio.Transport) -> bool:
+    """Whether the other machine acknowledges what is sent to it, as far as this one's kernel tells.
+
+    It does while the process there stands still, and not when the network loses what is sent.
+    """
+    sock = transport.get_extra_info("socket")
+    if sock is None or not hasattr(socket, "TCP_INFO"):
+        return True
+    info: bytes = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _RESENDS_AT + 1)
+    return info[_RESENDS_AT] < _RESENDS_MAX

@@ -134,7 +134,7 @@ async def test_a_decision_that_did_not_arrive_stands_and_is_told_when_asked(name
         assert [message.body for message in await read(namesrv, "T", 1)] == [b"kept"]
 
 
-async def unanswered(plan: object, target: object, deadline: float) -> AnswerTimeoutError:
+async def unanswered(*_: object, **__: object) -> AnswerTimeoutError:
     """A try that gets no answer."""
     await asyncio.sleep(0.05)
     return AnswerTimeoutError("127.0.0.1:1", 0.05)

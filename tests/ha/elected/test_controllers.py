@@ -6,6 +6,7 @@ from ha.core.elected_copies import Proposal
 from ha.elected.controllers import Controllers
 from ledgermq.remoting.client import RemotingClient
 from ledgermq.remoting.codec.command import Command
+from ledgermq.remoting.outgoing_requests import Patience
 
 ASKED = Proposal(frozenset({1, 2}), 5, renews=False)
 
@@ -17,7 +18,9 @@ class Answering(RemotingClient):
         super().__init__()
         self.codes = codes
 
-    async def request(self, address: str, command: Command, timeout_s: float = 3.0) -> Command:
+    async def request(
+        self, address: str, command: Command, timeout_s: float = 3.0, patience: Patience | None = None
+    ) -> Command:
         return Command(self.codes[address])
 
 
