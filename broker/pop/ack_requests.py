@@ -47,7 +47,7 @@ class AckRequests:
         self._store = context.store
         self._offsets = context.offsets
         self._progress = progress
-        self._clock_ms = context.clock_ms
+        self._clock_ms = progress.now_ms
         self._on_freed = on_freed
         self._counting = context.counting
 

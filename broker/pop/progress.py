@@ -44,6 +44,7 @@ class PopProgress:
         self._settled = asyncio.Event()
         self._on_due: Callable[[], None] = lambda: None
         self._is_leading = False
+        self._seen_ms = 0
         self.checkpoints = Checkpoints()
         self.orders = Orders()
         self._offsets = context.offsets
@@ -59,10 +60,25 @@ class PopProgress:
             return
         self._is_leading = True
         self._on_due = on_due
-        now_ms = self._clock_ms()
-        self.checkpoints.load({key: _seen_at(taken, now_ms) for key, taken in self._state.pop.checkpoints.items()})
+        self.checkpoints.load(self._state.pop.checkpoints)
         self.orders.load(self._state.pop.orders)
+        self._seen_ms = self._clock_ms()
+        self._clock_is(self._seen_ms)
         on_due()
+
+    def now_ms(self) -> int:
+        """Return the time by the wall clock, in ms since the epoch; adjust the tables if the clock was set back."""
+        now_ms = self._clock_ms()
+        if now_ms < self._seen_ms and self._is_leading:
+            self._clock_is(now_ms)
+        self._seen_ms = now_ms
+        return now_ms
+
+    def _clock_is(self, now_ms: int) -> None:
+        self.checkpoints.clock_is(now_ms)
+        self.orders.clock_is(now_ms)
+        if self.orders.has_changes():
+            self.changed()
 
     def follow(self) -> None:
         """Clear the tables: this node does not lead any more, and changes that the log does not have are dropped."""
@@ -141,12 +157,6 @@ class PopProgress:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-
-
-def _seen_at(taken: Checkpoint, now_ms: int) -> Checkpoint:
-    """`taken`, due no later than its invisible time from `now_ms` on, even if its clock was ahead of this node's."""
-    ahead_ms = taken.pop_ms - now_ms
-    return taken._replace(invisible_ms=taken.invisible_ms - ahead_ms) if ahead_ms > 0 else taken
 
 
 def _parts(table: dict[str, _V]) -> list[dict[str, _V]]:

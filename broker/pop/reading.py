@@ -88,7 +88,7 @@ class PopReader:
         self._offsets = context.offsets
         self._progress = progress
         self._is_start_at_hand = is_start_at_hand
-        self.clock_ms = context.clock_ms
+        self.clock_ms = progress.now_ms
         self._counting = context.counting
 
     def next_offset(self, topic: str, group: str, queue: ConsumeQueue, *, at_end: bool = False) -> int:

@@ -55,7 +55,7 @@ class ReviveService:
         self._progress = progress
         self._is_resumed = False
         self._loop = context.loop
-        self._clock_ms = context.clock_ms
+        self._clock_ms = progress.now_ms
         self._events = context.counting.events
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0

@@ -44,7 +44,6 @@ class PopSubsystem(Subsystem):
         deliveries: Deliveries,
     ) -> None:
         config, loop, clock_ms = context.config, context.loop, context.clock_ms
-        self._clock_ms = clock_ms
         self._room = context.room
         self.progress = PopProgress(context)
         self.held = HeldPops(loop, clock_ms, config.pop_held_max, config.pop_held_queue_max)
@@ -128,7 +127,7 @@ class PopSubsystem(Subsystem):
     def _tidy(self) -> None:
         self.held.drop_gone()
         self._held_looks.drop_gone()
-        self.progress.orders.expire(self._clock_ms())
+        self.progress.orders.expire(self.progress.now_ms())
         self.progress.changed()
 
     def forget_topic(self, topic: str) -> None:

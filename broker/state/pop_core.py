@@ -75,6 +75,7 @@ class Checkpoints:
     def __init__(self) -> None:
         self._open: dict[str, Checkpoint] = {}
         self._due: list[tuple[int, str]] = []
+        self._sooner: dict[str, int] = {}  # when those are due that a clock gave that was ahead, by key
         self._unsent: dict[str, None] = {}
         self._in_log: set[str] = set()  # keys that the log may have
         self._counts: dict[tuple[str, str, int], int] = {}
@@ -89,6 +90,7 @@ class Checkpoints:
         """Replace the table by the log's."""
         self._open, self._in_log = {}, set(table)
         self._counts.clear()
+        self._sooner.clear()
         for key, checkpoint in table.items():
             self._set(key, checkpoint)
         self._unsent.clear()
@@ -98,6 +100,21 @@ class Checkpoints:
     def clear(self) -> None:
         """Remove everything."""
         self.load({})
+
+    def clock_is(self, now_ms: int) -> None:
+        """Another clock counts from now on, or it was set back: what it has not reached yet was given by one ahead.
+
+        Such messages are due within their invisible time from now on. The log keeps the checkpoint as it is, so that
+        the next clock judges by the time that was asked for.
+        """
+        for key, checkpoint in self._open.items():
+            due_ms = now_ms + checkpoint.invisible_ms
+            if checkpoint.pop_ms > now_ms and due_ms < self._due_ms(key, checkpoint):
+                self._sooner[key] = due_ms
+                heapq.heappush(self._due, (due_ms, key))
+
+    def _due_ms(self, key: str, checkpoint: Checkpoint) -> int:
+        return self._sooner.get(key, checkpoint.due_ms)
 
     def add(self, checkpoint: Checkpoint) -> None:
         """Add a checkpoint; open messages of an earlier one with the same key stay open in it."""
@@ -143,6 +160,7 @@ class Checkpoints:
         self._count(checkpoint, -bits.bit_count())
         if acked == (1 << len(checkpoint.offsets)) - 1:
             del self._open[key]
+            self._sooner.pop(key, None)
         else:
             self._open[key] = Checkpoint._make((*checkpoint[:-1], acked))
         self._unsent[key] = None
@@ -211,6 +229,7 @@ class Checkpoints:
 
     def _set(self, key: str, checkpoint: Checkpoint | None) -> None:
         before = self._open.pop(key, None)
+        self._sooner.pop(key, None)
         if before is not None:
             self._count(before, -before.open_count)
         if checkpoint is not None:
@@ -228,4 +247,4 @@ class Checkpoints:
 
     def _is_due_then(self, due_ms: int, key: str) -> bool:
         checkpoint = self._open.get(key)
-        return checkpoint is not None and checkpoint.due_ms == due_ms
+        return checkpoint is not None and self._due_ms(key, checkpoint) == due_ms

@@ -148,6 +148,15 @@ class Orders:
         if self._batches.pop(key, None) is not None:
             self._unsent[key] = None
 
+    def clock_is(self, now_ms: int) -> None:
+        """As of `Checkpoints`: what a clock gave that was ahead is visible within its invisible time from now on."""
+        for key, batch in self._batches.items():
+            if batch.pop_ms > now_ms:
+                latest_ms, usual_ms = now_ms + batch.invisible_ms, batch.pop_ms + batch.invisible_ms
+                visible = {offset: min(batch.visible_ms.get(offset, usual_ms), latest_ms) for offset in batch.offsets}
+                if visible != batch.visible_ms:
+                    self._set(key, replace(batch, visible_ms=visible))
+
     def expire(self, now_ms: int) -> None:
         """Remove orders above the greatest age."""
         for key in [key for key, batch in self._batches.items() if now_ms - batch.pop_ms > IDLE_MS]:

@@ -69,6 +69,7 @@ class SimCluster:
         self.clock_rates = dict.fromkeys(plan.names, 1.0)
         self.clock_jumps: Sequence[ClockJump] = ()
         self._met_jumps: set[ClockJump] = set()
+        self._all_jumps: dict[ClockJump, None] = {}
         self.peers_of = dict.fromkeys(plan.names, plan.names)
         self.disks = {name: kit.disk(self, name) for name in plan.names}
         self.observer = Observer(
@@ -110,6 +111,15 @@ class SimCluster:
             self._met_jumps.add(met[-1])
             self.mark(f"fault {CLOCK_JUMP}")
         return met[-1].ahead_us
+
+    def ahead_since_us(self, since_us: int) -> tuple[int, int]:
+        """Return the least and the most by which any wall clock was ahead at any time from `since_us` to now."""
+        self._all_jumps.update(dict.fromkeys(self.clock_jumps))
+        last = dict.fromkeys(self.plan.names, 0)
+        last |= {jump.name: jump.ahead_us for jump in self._all_jumps if jump.at_us <= since_us}
+        later = [jump.ahead_us for jump in self._all_jumps if since_us < jump.at_us <= self.clock.now_us]
+        values = [*last.values(), *later, *([] if self.clock_jumps else [0])]
+        return min(values), max(values)
 
     def next_message(self) -> int:
         """Return the number of a client's next message, unique in this run."""

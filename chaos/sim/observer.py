@@ -55,7 +55,8 @@
           record of its group's progress (that all messages are taken and
           acknowledged in the end is the run's R14)
     R34   POP: nobody else is given a message before its time is over, with    an answer comes, an entry is committed
-          the same limits
+          the same limits; earlier by as much as a clock is ahead of the
+          one that gave it
     R35   a message has at most one copy in a group's retry topic              an entry is committed
     R36   POP in order: a message is given when an acknowledgement was sent    an answer comes
           for each before it in its queue, or it is given with it

@@ -48,6 +48,7 @@ _MEMBERS_US, _PROGRAMS_US, _UNHURRIED_US = 10_000_000, 5_000_000, 50_000
 _SLOW_LINK_US = 5_000
 """Over links so slow, small windows take less than others propose, and no answer comes in a program's time."""
 _JUMPS_S = (0.05, 1.0, 4.0, 20.0, 3600.0)
+_LEAPS_S = (20.0, 3600.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +193,10 @@ def draw_stack_plan(seed: int) -> RunPlan:
     jumps = _draw_clock_jumps(seed, names, safety_us)
     if plan.group.recoverable:
         group = _draw_programs(seed, group, are_clocks_right=not jumps)
+        leaping = Random(f"poppers where clocks leap {seed}")
+        if jumps and leaping.random() < 0.25:
+            group = replace(group, poppers=leaping.choice((1, 2, 3)))
+            jumps = _with_leaps(jumps, leaping, names, max(safety_us, _PROGRAMS_US))
     if len(names) == 5 and chances[2] < 0.5:
         late += 3 * FAULTS_OF_FIVE
     if len(names) > 2 and chances[4] < 0.15:
@@ -224,7 +229,7 @@ def draw_stack_plan(seed: int) -> RunPlan:
 
 
 def _draw_programs(seed: int, group: GroupPlan, *, are_clocks_right: bool) -> GroupPlan:
-    """Add users' programs; POP only where right clocks tell when messages may come again."""
+    """Add users' programs; POP where clocks are right (`draw_stack_plan` adds it to a quarter of the other seeds)."""
     programs = Random(f"programs of users {seed}")
     if programs.random() < 0.12:
         group = replace(group, programs=programs.choice((1, 1, 2)), nameservers=programs.choice((1, 2)))
@@ -255,6 +260,16 @@ def _draw_clock_jumps(seed: int, names: tuple[str, ...], safety_us: int) -> tupl
         for _ in range(rng.choice((1, 2, 4, 8)))
     ]
     return tuple(sorted(jumps, key=lambda jump: jump.at_us))
+
+
+def _with_leaps(
+    jumps: tuple[ClockJump, ...], rng: Random, names: tuple[str, ...], safety_us: int
+) -> tuple[ClockJump, ...]:
+    """Add four jumps so far ahead that what a leader gives then stays hidden, unless the next leader corrects it."""
+    leaps = [
+        ClockJump(rng.choice(names), int(safety_us * rng.random()), int(1e6 * rng.choice(_LEAPS_S))) for _ in range(4)
+    ]
+    return tuple(sorted((*jumps, *leaps), key=lambda jump: jump.at_us))
 
 
 def _draw_late_faults(seed: int) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ Those with a number of issue 10 (A1 ...) were in the product; the others could b
 """
 
 import contextlib
+import heapq
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
@@ -533,7 +534,22 @@ def acknowledgements_live_in_memory() -> Planted:
 
 
 def a_new_leader_revives_at_once() -> Planted:
-    return patch("broker.pop.progress._seen_at", lambda taken, now_ms: taken._replace(invisible_ms=0))
+    def revive(checkpoints: Checkpoints, now_ms: int) -> None:
+        for key, checkpoint in checkpoints._open.items():
+            checkpoints._sooner[key] = checkpoint.pop_ms
+            heapq.heappush(checkpoints._due, (checkpoint.pop_ms, key))
+
+    return patch.object(Checkpoints, "clock_is", revive)
+
+
+def clocks_that_are_ahead_are_no_matter() -> Planted:
+    """POP: what a leader gave whose clock was ahead is hidden until the next leader's clock has come so far."""
+    return patch.object(Checkpoints, "clock_is", lambda *_: None)
+
+
+def a_clock_that_is_set_back_is_no_matter() -> Planted:
+    """POP: what a leader gave before its clock was set back is hidden until it has come so far again."""
+    return patch.object(PopProgress, "now_ms", lambda progress: progress._clock_ms())
 
 
 def a_queue_gives_what_it_gave() -> Planted:
@@ -679,6 +695,8 @@ BUGS = (
     StackBug("checkpoints of POP in memory only", checkpoints_live_in_memory, ("R14",), 34, "poppers"),
     StackBug("acknowledgements of POP in memory only", acknowledgements_live_in_memory, ("R33",), 52, "poppers"),
     StackBug("a new leader revives at once", a_new_leader_revives_at_once, ("R34",), 34, "poppers"),
+    StackBug("POP: clocks that are ahead no matter", clocks_that_are_ahead_are_no_matter, ("R14",), 154, "poppers"),
+    StackBug("POP: a clock set back no matter", a_clock_that_is_set_back_is_no_matter, ("R14",), 605, "poppers"),
     StackBug("a queue gives what it gave", a_queue_gives_what_it_gave, ("R34", "R33"), 34, "poppers"),
     StackBug("revives forgotten", revives_are_forgotten, ("R35",), 34, "poppers"),
     StackBug("orders of POP in memory only", orders_live_in_memory, ("R34",), 85, "pops_in_order"),

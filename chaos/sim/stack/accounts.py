@@ -68,7 +68,7 @@ class CommittedLog:
         transactions: topic and body of each message that was sent by a transaction.
         commits: bodies of those whose program has committed.
         on_copy: called with a copy in a retry topic and its original, when the copy is committed.
-        on_change: called with a change of the tables and its store time in ms, when it is committed.
+        on_change: called with a change of the tables and its physical offset, when it is committed.
     """
 
     def __init__(self) -> None:
@@ -252,7 +252,7 @@ class CommittedLog:
                     if queues.get(queue, moved_to) != moved_to:
                         return f"offset {queues[queue]} of {key}, queue {queue}, which was moved to {moved_to}"
         self._tables.append(Tables(at, frozenset(topics), offsets))
-        self.on_change(change, self._stored_ms)
+        self.on_change(change, at)
         return None
 
     # -- what a replica must show

@@ -11,7 +11,6 @@ were not acknowledged come from their own queue again, and `OrderedPopAccount` c
 
 import asyncio
 import contextlib
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -25,6 +24,7 @@ from chaos.sim.stack.callers import RETRY_S, Caller
 from chaos.sim.stack.clients import QUEUES
 from chaos.sim.stack.nameservers import GROUP_NAME
 from chaos.sim.stack.programs import TOPIC
+from chaos.sim.stack.replacements import EPOCH_NS
 from chaos.sim.stack.sockets import Sockets
 from dledger.core.roles import RaftRole
 from ledgermq.client.consumer.popping import (
@@ -60,14 +60,18 @@ class Taken:
 
     Attributes:
         key: key of its POP checkpoint.
-        known_ms: Unix ms at which it was given, hidden or acknowledged last.
-        until_ms: Unix ms before which no other consumer may get the message.
+        known_ms: Unix ms at which it was given, hidden or acknowledged last, by the right clock.
+        known_at: end of the leader's log then; a later record of progress contains this.
+        since_us: virtual time at which the program asked for it.
+        until_ms: Unix ms before which no other consumer may get it, by the clock of the node that gave it.
         reign: see `PopAccount.reign`, when it was given; None: not certain.
         is_acked: whether it was acknowledged in time.
     """
 
     key: str
     known_ms: float
+    known_at: int
+    since_us: int
     until_ms: float
     reign: int | None
     is_acked: bool = False
@@ -78,7 +82,8 @@ class PopAccount:
 
     An acknowledged message may not come again, itself or as a copy in the retry topic (R33), nor any other before its
     time is over (R34). That holds while the same node leads and is writable, and later if the log has a later record of
-    the group's progress from that node, which contains everything new.
+    the group's progress from that node, which contains everything new. If wall clocks are wrong, a message may come
+    earlier by as much as the clock of any node is ahead of the clock by which it was given.
     In the end an acknowledgement must have been sent for each message (it may have arrived even without an answer), or
     it has a copy, unless its log file was deleted before (R14).
     """
@@ -90,7 +95,7 @@ class PopAccount:
         self._accounts = accounts
         self._taken: dict[Place, Taken] = {}
         self._over: set[Place] = set()
-        self._logged_ms: dict[int, int] = {}
+        self._logged_at: dict[int, int] = {}
         accounts.on_copy = self._revived
         accounts.on_change = self._changed
 
@@ -102,22 +107,22 @@ class PopAccount:
         leading = [name for name, one in self._cluster.rafts().items() if one.member.role is RaftRole.LEADER]
         return leading[0] if len(leading) == 1 else None
 
-    def _changed(self, change: dict[str, Any], stored_ms: int) -> None:
+    def _changed(self, change: dict[str, Any], at: int) -> None:
         pop = change.get("pop", {})
         keys = (*change.get("offsets", ()), *pop.get("checkpoints", ()), *pop.get("orders", ()))
         reign = self.reign()
         if reign is not None and any(key.split("@")[1] == _GROUP for key in keys):
-            self._logged_ms[reign] = stored_ms
+            self._logged_at[reign] = at
 
     def _is_known(self, taken: Taken, reign: int | None) -> bool:
         """Return whether the leader of a reign must know of a delivery."""
         if taken.reign is None or reign is None:
             return False
-        is_logged = self._logged_ms.get(taken.reign, 0) > taken.known_ms
+        is_logged = self._logged_at.get(taken.reign, -1) >= taken.known_at
         return taken.reign == reign or (taken.reign < reign and is_logged)
 
-    def gives(self, name: str, messages: Sequence[PoppedMessage], reign: int | None) -> None:
-        """Check messages that a program was given for a request of this reign.
+    def gives(self, name: str, messages: Sequence[PoppedMessage], reign: int | None, since_us: int) -> None:
+        """Check messages that a program was given for a request of this reign, sent at this time.
 
         Raises:
             SafetyViolation: it must not.
@@ -131,7 +136,8 @@ class PopAccount:
         self._judge(name, handles, reign)
         for handle in handles:
             until_ms = handle.pop_ms + handle.invisible_ms
-            self._taken[_place_of(handle)] = Taken(_key(handle), handle.pop_ms, until_ms, reign)
+            known_ms = self.now_ms if self._are_clocks_wrong else handle.pop_ms
+            self._taken[_place_of(handle)] = Taken(_key(handle), known_ms, self._log_end, since_us, until_ms, reign)
 
     def _judge(self, name: str, handles: Sequence[PopHandle], reign: int | None) -> None:
         for place in map(_place_of, handles):
@@ -139,17 +145,43 @@ class PopAccount:
             if before is not None and self._is_known(before, reign):
                 raise SafetyViolation("R33" if before.is_acked else "R34", f"{name} was given {place} again: {before}")
 
-    def ends_soon(self, handle: PopHandle, until_ms: float) -> None:
+    @property
+    def now_ms(self) -> float:
+        """The present Unix ms, by the right clock."""
+        return float(EPOCH_NS / 1e6 + self._cluster.clock.now_us / 1000)
+
+    @property
+    def _log_end(self) -> int:
+        leader = self._leader()
+        return 0 if leader is None else int(self._cluster.processes[leader].end_of_log)
+
+    @property
+    def _are_clocks_wrong(self) -> bool:
+        return bool(self._cluster.ahead_since_us(0) != (0, 0))
+
+    @property
+    def leader_ahead_ms(self) -> int:
+        """How far the leader's clock is ahead. Programs send its time: a broker refuses requests that look old."""
+        leader = self._leader()
+        return 0 if leader is None else int(self._cluster.wall_ahead_us(leader)) // 1000
+
+    def _ends_ms(self, taken: Taken) -> float:
+        """Return the earliest time by the right clock at which another consumer may get the message."""
+        return taken.until_ms - float(self._cluster.ahead_since_us(taken.since_us)[1]) / 1000
+
+    def ends_soon(self, handle: PopHandle, invisible_ms: int) -> None:
         """Note a request for another invisible time, which the leader may know from now on."""
         taken = self._of(handle)
         if taken is not None:
-            taken.until_ms = min(taken.until_ms, until_ms)
+            least_us, _ = self._cluster.ahead_since_us(self._cluster.clock.now_us)
+            taken.until_ms = min(taken.until_ms, self.now_ms + least_us / 1000 + invisible_ms)
 
-    def hides(self, before: PopHandle, after: PopHandle) -> None:
-        """Note that the other invisible time was granted."""
+    def hides(self, before: PopHandle, after: PopHandle, since_us: int) -> None:
+        """Note that the other invisible time, requested at `since_us`, was granted."""
         taken = self._of(before)
-        if taken is not None and _now_ms() < taken.until_ms:
-            taken.key, taken.known_ms, taken.until_ms = _key(after), _now_ms(), after.pop_ms + after.invisible_ms
+        if taken is not None and self.now_ms < self._ends_ms(taken):
+            taken.key, taken.until_ms = _key(after), after.pop_ms + after.invisible_ms
+            taken.known_ms, taken.known_at, taken.since_us = self.now_ms, self._log_end, since_us
 
     def may_ack(self, handle: PopHandle) -> None:
         """Note that an acknowledgement is about to be sent: the message is not owed any more."""
@@ -158,8 +190,8 @@ class PopAccount:
     def acks(self, handle: PopHandle) -> None:
         """Note that an acknowledgement was answered with success."""
         taken = self._of(handle)
-        if taken is not None and _now_ms() < taken.until_ms:
-            taken.is_acked, taken.known_ms = True, _now_ms()
+        if taken is not None and self.now_ms < self._ends_ms(taken):
+            taken.is_acked, taken.known_ms, taken.known_at = True, self.now_ms, self._log_end
 
     def _of(self, handle: PopHandle) -> Taken | None:
         taken = self._taken.get(_place_of(handle))
@@ -172,7 +204,8 @@ class PopAccount:
         place = origin.topic, origin.queue_id, origin.queue_offset
         taken = self._taken.get(place)
         self._over.add(place)
-        is_early = taken is not None and (taken.is_acked or copy.store_timestamp < taken.until_ms)
+        stored_ms = self.now_ms if self._are_clocks_wrong else copy.store_timestamp
+        is_early = taken is not None and (taken.is_acked or stored_ms < self._ends_ms(taken))
         if taken is not None and is_early and self._is_known(taken, self.reign()):
             code = "R33" if taken.is_acked else "R34"
             raise SafetyViolation(code, f"{place} is delivered again at {copy.store_timestamp}: {taken}")
@@ -279,16 +312,18 @@ class Popper(Caller):
     async def _take(self, number: int | None = None) -> int:
         if TOPIC not in self._accounts.topics:
             await self._make_topic(TOPIC)
-        reign, invisible_s, held_s = self._account.reign(), self._dice.choice(_INVISIBLE_S), self._dice.choice(_HELD_S)
+        reign, since_us = self._account.reign(), self._cluster.clock.now_us
+        invisible_s, held_s = self._dice.choice(_INVISIBLE_S), self._dice.choice(_HELD_S)
         self._attempts += 1
         command = pop_command(
             _GROUP, _WANTED, 1 + self._pick(_AT_ONCE), invisible_s, held_s,
             from_end=False, is_ordered=self._account.is_ordered, attempt_id=f"{self.name} {self._attempts}",
         )  # fmt: skip
+        command.ext["bornTime"] = str(int(command.ext["bornTime"]) + self._account.leader_ahead_ms)
         answer, way = await self._request(command.code, command.ext, number=number)
         self._cluster.mark(f"POP answered {way}: {answer.code}")
         if messages := read_popped("", "", _WANTED, answer) if answer.code in POP_CODES else []:
-            self._account.gives(self.name, messages, reign)
+            self._account.gives(self.name, messages, reign, since_us)
             self._begin(self._handle(messages))
         return answer.code
 
@@ -324,12 +359,13 @@ class Popper(Caller):
 
     async def _hide(self, message: PoppedMessage) -> None:
         before, invisible_ms = message.handle, int(1000 * self._dice.choice(_INVISIBLE_S))
-        self._account.ends_soon(before, _now_ms() + invisible_ms)
+        since_us = self._cluster.clock.now_us
+        self._account.ends_soon(before, invisible_ms)
         ext = {**message_ext(_GROUP, message), "invisibleTime": invisible_ms}
         answer, _ = await self._request(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, ext)
         if answer.code == ResponseCode.SUCCESS and answer.ext:  # in order, of one that is acknowledged: nothing
             message.handle = changed_handle("", message, answer.ext)
-            self._account.hides(before, message.handle)
+            self._account.hides(before, message.handle, since_us)
 
 
 def _place_of(handle: PopHandle) -> Place:
@@ -339,7 +375,3 @@ def _place_of(handle: PopHandle) -> Place:
 def _key(handle: PopHandle) -> str:
     topic, queue_id, _ = _place_of(handle)
     return checkpoint_key(topic, _GROUP, queue_id, handle.start, handle.pop_ms)
-
-
-def _now_ms() -> float:
-    return time.time_ns() / 1e6
