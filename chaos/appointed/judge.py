@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from chaos.appointed.node import AppointedNode, LogDisk
+from chaos.sim.seeds import SeedOutcome
 from ha.core.copies import ALONE, CopyRules
 from ha.master import Master
 from store.files.mapped_file_queue import MappedFileQueue
@@ -24,29 +25,14 @@ class PlacedRecord:
 
 
 @dataclass
-class AppointedSeen:
-    """What was observed in a run so far.
+class AppointedSeen(SeedOutcome[bytes]):
+    """What was observed in a run so far; records are acknowledged with SEND_OK.
 
     Attributes:
-        acked: by physical offset, each record that was acknowledged with SEND_OK.
         answers: number of answers by `SEND_OK` or the name of the refusal's cause.
-        leader_count: number of times a node started as master.
-        violations: descriptions of broken invariants; empty in a correct run.
-        strikes: number, time in seconds and kind of each fault.
-        met: number of kills and pauses of a running master, and of partitions.
     """
 
-    acked: dict[int, bytes] = field(default_factory=dict)
-    answers: dict[str, int] = field(default_factory=dict)
-    leader_count: int = 0
-    violations: list[str] = field(default_factory=list)
-    strikes: list[tuple[int, float, str]] = field(default_factory=list)
-    met: Counter[str] = field(default_factory=Counter)
-
-    @property
-    def acked_count(self) -> int:
-        """Number of acknowledged records."""
-        return len(self.acked)
+    answers: Counter[str] = field(default_factory=Counter)
 
 
 class AppointedJudge:

@@ -331,8 +331,7 @@ class World:
         ]
 
     def _count(self, answer: str) -> None:
-        answers = self.judge.seen.answers
-        answers[answer] = answers.get(answer, 0) + 1
+        self.judge.seen.answers[answer] += 1
 
     def _forget_puts(self, name: str) -> None:
         if name == self.master:

@@ -114,7 +114,7 @@ class _Broker:
         """Save the tables, as the timer does."""
         self._follower.saver.save_soon()
 
-    def told_by_the_log(self) -> ReplicatedState:
+    def replayed_tables(self) -> ReplicatedState:
         """Return tables to which all records of the log were applied."""
         state = ReplicatedState()
         replay(self._store.store, state)
@@ -166,7 +166,7 @@ class TablesWorkload:
         try:
             if broker.state.applied_offset > broker.log.max_offset:
                 await _change_everything(broker)  # stale tables would take these for changes that they already have
-            _compare(broker.state, broker.told_by_the_log())
+            _compare(broker.state, broker.replayed_tables())
             if again:
                 await _change_everything(broker)
         finally:
@@ -174,7 +174,7 @@ class TablesWorkload:
         if again:
             broker = await _opened(root)
             try:
-                _compare(broker.state, broker.told_by_the_log())
+                _compare(broker.state, broker.replayed_tables())
                 _expect_changes(broker.state)
             finally:
                 await broker.close()

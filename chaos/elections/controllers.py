@@ -149,7 +149,7 @@ class SimControllers:
 
         self._submit(name, command, decided)
 
-    # ---- inside
+    # ---- internals
 
     def _now_s(self, one: _One) -> float:
         return self._network.now_s * one.rate

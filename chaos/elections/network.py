@@ -5,11 +5,11 @@ Times are seconds.
 
 import heapq
 import random
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from chaos.sim.seeds import SeedOutcome
 from ha.controller.core.commands import AlterSet, Elect, StateCommand
 from ha.controller.core.model import Group
 from ha.core.lease import DRIFT
@@ -47,36 +47,16 @@ class BrokenRules:
 
 
 @dataclass
-class Seen:
-    """What was observed in a run so far.
+class Seen(SeedOutcome[str]):
+    """What was observed in a run so far, and its checks.
 
     Attributes:
-        acked: by offset, each acknowledged record.
         last_ack: by epoch of the master, the simulated time in seconds of its last acknowledgement.
-        violations: descriptions of broken invariants; empty in a correct run.
-        epochs: those in which a broker became master.
         sets: by set epoch, each in-sync set on which the controllers agreed.
-        strikes: number, time in seconds and kind of each fault.
-        met: number of kills and pauses of a running master, and of partitions.
     """
 
-    acked: dict[int, str] = field(default_factory=dict)
     last_ack: dict[int, float] = field(default_factory=dict)
-    violations: list[str] = field(default_factory=list)
-    epochs: list[int] = field(default_factory=list)
     sets: dict[int, frozenset[int]] = field(default_factory=dict)
-    strikes: list[tuple[int, float, str]] = field(default_factory=list)
-    met: Counter[str] = field(default_factory=Counter)
-
-    @property
-    def acked_count(self) -> int:
-        """Number of acknowledged records."""
-        return len(self.acked)
-
-    @property
-    def leader_count(self) -> int:
-        """Number of times a broker became master."""
-        return len(self.epochs)
 
     def struck(self, number: int, now_s: float, kind: str) -> None:
         """Note a fault."""
@@ -115,7 +95,7 @@ class Seen:
 
     def leads(self, epoch: int, log: list[str], now_s: float) -> None:
         """Check that the log of a new master has every acknowledged record."""
-        self.epochs.append(epoch)
+        self.leader_count += 1
         lost = [offset for offset, record in self.acked.items() if log[offset : offset + 1] != [record]]
         if lost:
             self.violations.append(f"{now_s:.3f}: the master of epoch {epoch} lacks {len(lost)} acknowledged records")

@@ -14,9 +14,9 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from chaos.sim.coverage import GAP_EXIT_CODE, JUDGED_SEEDS
 from chaos.sim.nemesis import Script
@@ -24,31 +24,29 @@ from chaos.sim.pool import ended_by_sigterm, run_beside
 from chaos.sim.shrink import fewest
 
 _CHUNK = 10
+_Record = TypeVar("_Record")
 
 
-class SeedOutcome(Protocol):
-    """The observations of one run.
+@dataclass
+class SeedOutcome(Generic[_Record]):
+    """What was observed in one run so far.
 
     Attributes:
+        acked: by offset, each acknowledged record.
+        leader_count: number of times a node became master.
         violations: descriptions of broken invariants; empty in a correct run.
         strikes: number, time in seconds and kind of each fault.
         met: number of kills and pauses of a running master, and of partitions.
     """
 
-    violations: list[str]
-    strikes: list[tuple[int, float, str]]
-    met: Counter[str]
-
-    @property
-    def acked_count(self) -> int:
-        """Number of acknowledged records."""
-
-    @property
-    def leader_count(self) -> int:
-        """Number of times a broker became master."""
+    acked: dict[int, _Record] = field(default_factory=dict)
+    leader_count: int = 0
+    violations: list[str] = field(default_factory=list)
+    strikes: list[tuple[int, float, str]] = field(default_factory=list)
+    met: Counter[str] = field(default_factory=Counter)
 
 
-Simulate = Callable[[int, Script], SeedOutcome]
+Simulate = Callable[[int, Script], SeedOutcome[Any]]
 
 
 class SeedSums(NamedTuple):
@@ -141,7 +139,7 @@ class Campaign:
                 break
             seen = self.simulate(seed, Script())
             seeds, counting = seeds + 1, counting + _counts(seen)
-            acked, leaders = acked + seen.acked_count, leaders + seen.leader_count
+            acked, leaders = acked + len(seen.acked), leaders + seen.leader_count
             struck.update(kind for _, _, kind in seen.strikes)
             met.update(seen.met)
             broken += [f"seed {seed}: {violation}" for violation in seen.violations]
@@ -155,9 +153,9 @@ class Campaign:
         return "/".join(self.corpus.parts[-3:])
 
 
-def _counts(seen: SeedOutcome) -> bool:
+def _counts(seen: SeedOutcome[Any]) -> bool:
     """Return whether a run proves something: records acknowledged, a fault struck, and a second master."""
-    return bool(seen.acked_count and seen.strikes and seen.leader_count > 1)
+    return bool(seen.acked and seen.strikes and seen.leader_count > 1)
 
 
 def corpus_seeds(corpus: Path) -> list[int]:
@@ -166,7 +164,7 @@ def corpus_seeds(corpus: Path) -> list[int]:
     return [int(seed) for seed, _ in lines]
 
 
-def shrink(simulate: Simulate, seed: int) -> tuple[SeedOutcome, SeedOutcome] | None:
+def shrink(simulate: Simulate, seed: int) -> tuple[SeedOutcome[Any], SeedOutcome[Any]] | None:
     """Return the first failure of a seed, and its failure with the fewest faults; None if the seed passes."""
     script = Script()
     first = last = simulate(seed, script)

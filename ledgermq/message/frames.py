@@ -181,7 +181,7 @@ def _one_by_one(view: memoryview, position: int, last: int, limit: int, kind: _K
         starts.append(position)
         position += size
         if size == last_size and position >= patience:
-            like = like_that(view, position, last, size, words)
+            like = equally_sized(view, position, last, size, words)
             starts.extend(like)
             position += size * len(like)
             wait = _LIKE_MIN if len(like) >= _LIKE_MIN else 2 * wait  # sizes may be equal by chance
@@ -239,7 +239,7 @@ def _words(view: memoryview, count: int, offset: int) -> "npt.NDArray[np.uint32]
     return np.ndarray((count,), ">u4", view, offset, (1,))
 
 
-def like_that(view: memoryview, position: int, end: int, size: int, words: tuple[int, int]) -> range:
+def equally_sized(view: memoryview, position: int, end: int, size: int, words: tuple[int, int]) -> range:
     """Return the positions of consecutive frames of `size` bytes, from `position` on, that begin with these two i32.
 
     All of them end by `end`.

@@ -246,9 +246,9 @@ class TlsListener:
     # ---- times, and the end
 
     def _schedule_sweep(self) -> None:
-        self._sweep = self._loop.call_later(self._limits.idle_s / 4, self._show_out)
+        self._sweep = self._loop.call_later(self._limits.idle_s / 4, self._close_idle)
 
-    def _show_out(self) -> None:
+    def _close_idle(self) -> None:
         """Close connections that have sent nothing for the idle time."""
         before = self._loop.time() - self._limits.idle_s
         for visitor in [visitor for visitor, (since, _) in self._waiting.items() if since < before]:
