@@ -87,6 +87,7 @@ class Appender:
         self.has_slaves = False
         self.take_back: Callable[[list[Answer]], bool] | None = None
         self.look_for: Callable[[list[Answer], Refusal, float], list[Answer]] | None = None
+        self._sought: set[QueuedDraft] = set()  # of the batch whose senders are answered at present
         self.on_change_refused: Callable[[], None] = lambda: None
 
     def begin(self) -> None:
@@ -128,6 +129,16 @@ class Appender:
         self.unsettled_bytes += len(body)
         self.add(self._state_draft(body), settle)
 
+    def is_looked_for(self, answer: Answer, outcome: AppendReceipt | Refusal, since: float) -> bool:
+        """Have a send looked for (`look_for`) whose sender is a listener of its batch; return whether that is done."""
+        if self.look_for is None or not isinstance(outcome, Refusal) or outcome.cause is not Cause.LEADER_CHANGED:
+            return False
+        is_placed = hasattr(answer[2], "physical_offset")
+        if not is_placed or self.look_for([answer], outcome, since):
+            return False
+        self._sought.add(answer[2])
+        return True
+
     def _end_of_turn(self) -> None:
         drafts, answers, listeners, unwaited = self.drafts, self.answers, self.listeners, self.unwaited
         self._is_late = self._is_scheduled = False
@@ -139,19 +150,21 @@ class Appender:
         since = self._since
 
         def done(outcome: AppendReceipt | Refusal, *, is_placed: bool = True) -> None:
-            told, settled, look_for = answers, drafts, self.look_for if is_placed else None
+            told, look_for = answers, self.look_for if is_placed else None
             if look_for is not None and isinstance(outcome, Refusal) and outcome.cause is Cause.LEADER_CHANGED:
                 told = look_for(answers, outcome, since)
-                sought = {answer[2] for answer in answers} - {answer[2] for answer in told}
-                settled = [draft for draft in drafts if draft not in sought]  # these are counted when they are told
+                self._sought = {answer[2] for answer in answers} - {answer[2] for answer in told}
             if told:
                 self._answer_all(told, outcome)
-            self._settled(settled, told, outcome, since)
             for listener in listeners:
                 try:
                     listener(outcome)
                 except Exception:  # the others still hear of it
                     log.exception("one that waited for a batch of %d records failed", len(drafts))
+            settled = drafts
+            if self._sought:  # these are counted when they are told
+                settled, self._sought = [draft for draft in drafts if draft not in self._sought], set()
+            self._settled(settled, told, outcome, since)
 
         try:
             self._put(drafts, done, time.monotonic() + _QUEUE_FILES_S)

@@ -20,9 +20,18 @@ from typing import Final, NamedTuple
 
 from broker.append.answers import StoredPlace
 from broker.passing.held_requests import Waiting
+from broker.state import names
 from broker.timers import Spawn
 from ledgermq.message.errors import CorruptRecordError
-from ledgermq.message.properties import DELAY, TRANSACTION_PREPARED, UNIQ_KEY, decode_properties, find_property
+from ledgermq.message.properties import (
+    DELAY,
+    REAL_QUEUE_ID,
+    REAL_TOPIC,
+    TRANSACTION_PREPARED,
+    UNIQ_KEY,
+    decode_properties,
+    find_property,
+)
 from ledgermq.message.record import Record, decode_record, encoded_properties
 from ledgermq.remoting.codec.codes import RequestCode
 from ledgermq.remoting.codec.command import Command
@@ -48,17 +57,26 @@ _FIELDS: Final = {
     RequestCode.SEND_MESSAGE: ("topic", "queueId", "properties", "batch", "bornTimestamp"),
     RequestCode.SEND_MESSAGE_V2: ("b", "e", "i", "m", "g"),
 }
-_OTHER_TOPICS: Final = (DELAY, TRANSACTION_PREPARED, "TIMER_")
-"""Beginnings of the names of properties for which a message waits in a topic of the broker's."""
+_TIMER: Final = "TIMER_"
+"""Beginning of the names of properties for which a message waits for a time; its answer has a handle to recall it."""
+_WAITING_TOPICS: Final = frozenset((names.SCHEDULE_TOPIC, names.HALF_TOPIC))
 
 
 class _Identity(NamedTuple):
-    """The fields that tell records of this send from those of others, besides the body; `born`: sent at, in ms."""
+    """The fields that tell records of this send from those of others, besides the body.
+
+    Attributes:
+        topic, queue_id: those that the send names.
+        born: when it was sent, in ms.
+        waits: whether the record lies in a system topic, for a delay level or the end of a transaction. What is
+            delivered from there later is another record.
+    """
 
     topic: str
     queue_id: int
     born: str
     key: bytes
+    waits: bool
 
 
 class _Lost(NamedTuple):
@@ -191,11 +209,11 @@ class LostSends:
                 if key is not None and key in keys:
                     seen.add(key)
                     found = decode_record(record, check_crc=False, topic_errors="replace")
-                    identity = _Identity(found.topic, found.queue_id, str(found.born_timestamp), key)
+                    identity = _identity_of(found, key)
                     alike = wanted.get(identity, [])
                     if (own := next((one for one in alike if one.made(found)), None)) is not None:
                         alike.remove(own)
-                        offsets = found.physical_offset, found.queue_id, found.queue_offset
+                        offsets = found.physical_offset, identity.queue_id, found.queue_offset
                         places[own.waiting.number] = StoredPlace(*offsets, own.generation)
                 read += 1
                 if read >= _RECORDS_MAX or len(places) == len(sends):
@@ -219,16 +237,27 @@ class LostSends:
                 self._tell(waiting, one.error)
 
 
+def _identity_of(record: Record, key: bytes) -> _Identity:
+    """Return the identity of the send that has placed a record."""
+    topic, queue_id, waits = record.topic, record.queue_id, record.topic in _WAITING_TOPICS
+    if waits:
+        properties = record.property_map
+        number = properties.get(REAL_QUEUE_ID, "")
+        topic, queue_id = properties.get(REAL_TOPIC, ""), int(number) if number.isdecimal() else -1
+    return _Identity(topic, queue_id, str(record.born_timestamp), key, waits)
+
+
 def _identity(command: Command) -> _Identity | None:
-    """Return the identity of a send of one message that is placed in the queue that it names; else None."""
-    names = _FIELDS.get(command.code)
-    if names is None or command.is_oneway:
+    """Return the identity of a send of one message; None if it cannot be looked for."""
+    fields = _FIELDS.get(command.code)
+    if fields is None or command.is_oneway:
         return None
-    topic, queue_id, encoded, batch, born = (command.ext.get(name, "") for name in names)
+    topic, queue_id, encoded, batch, born = (command.ext.get(name, "") for name in fields)
     properties = decode_properties(encoded)
     key = properties.get(UNIQ_KEY)
     if not key or not queue_id.isdecimal() or batch.lower() == "true" or topic.startswith("%"):
         return None
-    if any(name.startswith(_OTHER_TOPICS) for name in properties):
+    if any(name.startswith(_TIMER) for name in properties):
         return None
-    return _Identity(topic, int(queue_id), born, key.encode(errors="replace"))
+    waits = properties.get(DELAY, "0") != "0" or properties.get(TRANSACTION_PREPARED) == "true"
+    return _Identity(topic, int(queue_id), born, key.encode(errors="replace"), waits)

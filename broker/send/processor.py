@@ -463,6 +463,8 @@ class SendProcessor:
         since = time.monotonic()
 
         def done(outcome: AppendReceipt | Refusal) -> None:
+            if self._appender.is_looked_for(answer, outcome, since):
+                return
             topic = target.topic.decode()
             self._new_topics.then(topic, lambda: self._answer_all.answer_parked(answer, outcome, since, more))
 

@@ -16,6 +16,7 @@ from broker.passing.lost_sends import LostSends
 from broker.passing.relayed import RelayedClient
 from broker.passing.runs import RunAnswers
 from broker.server import BrokerRequestHandler
+from broker.state.names import HALF_TOPIC, SCHEDULE_TOPIC
 from dledger.core.messages import AppendRequest, AppendResponse
 from ledgermq.message.batch import encode_batch
 from ledgermq.message.errors import CorruptRecordError
@@ -114,6 +115,10 @@ async def test_a_deposed_leader_looks_for_the_sends_of_its_own_clients(
         else:
             hold_entries_back(patches, old)
         answers = await sent_through(group.client, old, *range(_COUNT))
+        parked: list[Any] = []
+        for number, waits in ((2000, "DELAY\x0118\x02"), (2001, "TRAN_MSG\x01true\x02")):
+            command = waiting(number, waits)
+            (await group.client.connection(old.address)).call(command, WAIT_S, parked.append)
         batch = encode_batch((0, body, b"UNIQ_KEY\x01%b\x02" % body) for body in (b"1000", b"1001"))
         connection, refused = await group.client.connection(old.address), list[Any]()
         command = Command(RequestCode.SEND_BATCH_MESSAGE, ext=send_fields(i="", m="true"), body=batch)
@@ -121,6 +126,8 @@ async def test_a_deposed_leader_looks_for_the_sends_of_its_own_clients(
         await eventually(lambda: not old.parts.context.role.writable, "it leads no more")
     await eventually(lambda: len(answers) == _COUNT, "all are answered")
     assert {answer.code for answer in answers.values()} == {0}
+    await eventually(lambda: len(parked) == 2, "those that wait, too")
+    assert {(answer.code, answer.ext["queueId"], answer.ext["queueOffset"]) for answer in parked} == {(0, "0", "0")}
     assert [(answer.code, answer.ext["cause"]) for answer in refused] == [(14, "leader-changed")], "not looked for"
     assert answers_of.refusals == {"leader-changed": 1}
     assert old.parts.context.counting.calls.appends.failed == 2, "of the batch; the others are stored after all"
@@ -308,6 +315,36 @@ async def test_what_is_stored_is_answered_and_the_rest_is_passed_on_again(log: L
     (stored_one, place), again = log.settled
     assert (stored_one, again) == ("3", ("77", "again"))
     assert isinstance(place, StoredPlace) and (place.queue_id, place.queue_offset, place.generation) == (0, 3, 2)
+
+
+def waiting(number: int, waits: str) -> Command:
+    """A send with a property for which its message waits in a system topic."""
+    fields = send_fields(i=f"UNIQ_KEY\x01K{number:04}\x02{waits}")
+    return Command(RequestCode.SEND_MESSAGE_V2, 7, ext=fields, body=b"%d" % number)
+
+
+@pytest.mark.parametrize(
+    ("waits", "topic"), [("DELAY\x0118\x02", SCHEDULE_TOPIC), ("TRAN_MSG\x01true\x02", HALF_TOPIC)]
+)
+async def test_messages_that_wait_for_a_level_or_a_commit_are_found_where_they_wait(
+    log: Log, client: MemoryClient, waits: str, topic: str
+) -> None:
+    """The answer names the queue that was asked for, as that to the send does."""
+    sent = [waiting(number, waits) for number in (60, 61, 62)]
+    answers = [await client.ask(sent[0].code, one.ext, bytes(one.body)) for one in sent[:2]]
+    assert {answer.code for answer in answers} == {0}
+    plain = await client.ask(sent[2].code, numbered(62), b"62")
+    assert plain.code == 0
+    for one in sent:
+        assert log.lose(one)
+    assert log.lose(waiting(63, waits))
+    await eventually(lambda: len(log.settled) == 4)
+    places = [place for _, place in log.settled[:2] if isinstance(place, StoredPlace)]
+    assert [(str(one.queue_id), str(one.queue_offset)) for one in places] == [
+        (answer.ext["queueId"], answer.ext["queueOffset"]) for answer in answers
+    ]
+    assert {record.topic for record in decode_all(log) if record.body in (b"60", b"61")} == {topic}
+    assert log.settled[2:] == [("62", "told"), ("63", "again")], "a plain message with its key is another one"
 
 
 async def test_nothing_is_decided_before_an_entry_of_a_later_generation_is_confirmed(log: Log) -> None:
@@ -560,9 +597,7 @@ async def test_more_than_fit_are_not_kept_and_a_stop_tells_all(log: Log, monkeyp
         Command(RequestCode.SEND_MESSAGE_V2, ext=numbered(1), flag=ONEWAY_FLAG),
         Command(RequestCode.SEND_MESSAGE_V2, ext=numbered(1, e="-1")),
         Command(RequestCode.SEND_MESSAGE_V2, ext=numbered(1, b="%RETRY%g")),
-        Command(RequestCode.SEND_MESSAGE_V2, ext=send_fields(i="UNIQ_KEY\x01K\x02DELAY\x013\x02")),
         Command(RequestCode.SEND_MESSAGE_V2, ext=send_fields(i="UNIQ_KEY\x01K\x02TIMER_DELAY_SEC\x013\x02")),
-        Command(RequestCode.SEND_MESSAGE_V2, ext=send_fields(i="UNIQ_KEY\x01K\x02TRAN_MSG\x01true\x02")),
         Command(
             RequestCode.SEND_BATCH_MESSAGE,
             ext=numbered(1, m="true"),
@@ -572,5 +607,5 @@ async def test_more_than_fit_are_not_kept_and_a_stop_tells_all(log: Log, monkeyp
         Command(RequestCode.ACK_MESSAGE, ext=numbered(1)),
     ],
 )
-async def test_what_is_stored_elsewhere_or_has_no_key_is_not_looked_for(log: Log, command: Command) -> None:
+async def test_a_timer_a_batch_and_what_has_no_key_are_not_looked_for(log: Log, command: Command) -> None:
     assert not log.lose(command)
