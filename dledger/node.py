@@ -121,7 +121,7 @@ class RaftNode:
         return self.raft.propose(count), self.raft.state.term
 
     def proposed(self) -> None:
-        """The reserved entries are in the log: replicate and flush them."""
+        """Replicate and flush the reserved entries: they are in the log."""
         self.raft.proposed()
         self._run()
 

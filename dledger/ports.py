@@ -94,7 +94,7 @@ class EntryStore(Protocol):
         """
 
     def finish_install(self) -> None:
-        """The state machine has been restored: the log counts again. Durable on return."""
+        """Let the log count again: the state machine has been restored. Durable on return."""
 
     def request_flush(self, done: Callable[[int, int], None]) -> None:
         """Make durable what is written, then call `done(durable_index, generation)` later.
@@ -138,16 +138,16 @@ class NodeListener(Protocol):
     """Called by the node about its decisions. Inside these calls `RaftNode.propose` is allowed, and nothing else."""
 
     def on_commit(self, commit_index: int) -> None:
-        """Entries up to `commit_index` are committed, and in the log. The index rises from call to call."""
+        """Handle that entries up to `commit_index` are committed, and in the log. The index rises from call to call."""
 
     def on_role(self, state: SoftState) -> None:
-        """The soft state changed. Its term and vote are durable."""
+        """Handle a change of the soft state, whose term and vote are durable."""
 
     def on_truncated(self, last_index: int) -> None:
-        """The entries above `last_index` were dropped; none of them was committed."""
+        """Handle that the entries above `last_index` were dropped; none of them was committed."""
 
     def on_reset(self, first_index: int, start_position: int) -> None:
-        """The log was replaced by an install and starts there; the state machine was restored."""
+        """Handle that an install replaced the log, which starts there, and the state machine."""
 
     def on_failed(self, error: Exception) -> None:
-        """The node has left the group for good: its disk failed, or its log contradicts committed entries."""
+        """Handle that the node left the group for good: its disk failed, or its log contradicts committed entries."""

@@ -278,7 +278,7 @@ class MessageStore:
         return self.queues.starts(self.log.min_offset)
 
     def restart(self, starts: QueueStarts) -> None:
-        """The log has started anew at its `min_offset`, with records of another node: so do the queues.
+        """Start the queues anew, as the log has at its `min_offset`, with records of another node.
 
         Args:
             starts: that node's `queue_starts`.

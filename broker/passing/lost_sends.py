@@ -157,10 +157,7 @@ class LostSends:
         return True
 
     def on_cut(self, number: int) -> None:
-        """The log was cut below what was dispatched: sends up to that number may lie before their `since`.
-
-        A search under way may have found what is cut now.
-        """
+        """Note that the log was cut below what was dispatched: sends up to that number may lie before their `since`."""
         self._uncertain = number
         self.release()
 

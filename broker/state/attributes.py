@@ -63,7 +63,7 @@ GROUP_ATTRIBUTES: Final[Mapping[str, Attribute]] = {}
 
 
 def parse_change(text: str) -> dict[str, str]:
-    """`+key=value` and `-key`, divided by commas, as a mapping from signed key to value (empty for a removal).
+    """Parse `+key=value` and `-key`, divided by commas, as signed key to value (empty for a removal).
 
     Raises:
         Refusal: SYSTEM_ERROR, as RocketMQ gives it.

@@ -251,7 +251,7 @@ class Acl:
         return cls(str(value.get("subject") or ""), {}).updated(by_kind)
 
     def updated(self, policies: Mapping[str, Iterable[Entry]]) -> "Acl":
-        """These policies with `policies` added; an entry replaces the one of the same resource."""
+        """Return these policies with `policies` added; an entry replaces the one of the same resource."""
         merged = dict(self.policies)
         for kind, entries in policies.items():
             by_resource = {entry.resource: entry for entry in merged.get(kind, ())}
@@ -259,7 +259,7 @@ class Acl:
         return replace(self, policies=merged)
 
     def without(self, kind: str, resource: Resource) -> "Acl":
-        """These policies without the entry of this resource; a policy that becomes empty is removed."""
+        """Return these policies without the entry of this resource; a policy that becomes empty is removed."""
         kept = tuple(entry for entry in self.policies.get(kind, ()) if entry.resource != resource)
         policies = {**self.policies, kind: kept}
         return replace(self, policies={name: entries for name, entries in policies.items() if entries})

@@ -159,7 +159,7 @@ class Follower:
         return None
 
     def on_refused(self) -> None:
-        """The log had no room for a span: its entries are neither matched nor acknowledged."""
+        """Forget the entries of a span for which the log had no room: they are neither matched nor acknowledged."""
         last_index = self._state.terms.last_index
         self.matched_index = min(self.matched_index, last_index)
         self._pending = None

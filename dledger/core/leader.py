@@ -299,7 +299,7 @@ class Leader:
         self._reads.clear()
 
     def link_changed(self, peer: str, *, is_up: bool) -> None:
-        """A connection broke, with everything in flight on it; or a new one was made."""
+        """Handle that a connection broke, with everything in flight on it, or that a new one was made."""
         progress = self.peers[peer]
         progress.reconnect()
         if is_up:

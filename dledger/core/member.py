@@ -173,7 +173,7 @@ class Member:
             self.act_on(self.ballot.record(peer, response))
 
     def on_saved(self) -> None:
-        """The hard state on disk has changed: a candidate's own vote may count, or this node may be ready to lead."""
+        """Handle a new hard state on disk: a candidate's own vote may count, or this node may be ready to lead."""
         if self.ballot is not None and self.role is RaftRole.CANDIDATE and not self.state.unsaved:
             self.ballot.own_vote = True
             self.act_on(self.ballot.outcome())
@@ -184,7 +184,7 @@ class Member:
     # -- transfer
 
     def _on_question(self, peer: str, request: VoteRequest) -> None:
-        """The leader asks whether this node would lead the next term: have the vote for itself saved, then say yes."""
+        """Answer the leader's question whether this node would lead: have its own vote saved, then say yes."""
         state = self.state
         if self.role is not RaftRole.FOLLOWER or self.follower.leader_id != peer or request.term != state.term + 1:
             self.ignored_count += 1

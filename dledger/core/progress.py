@@ -143,7 +143,7 @@ class PeerProgress:
         self.probe(max(next_index, self.received_index + 1))
 
     def forget(self) -> None:
-        """The follower is recovering: nothing that it acknowledged before counts."""
+        """Let nothing count that the follower acknowledged before: it is recovering."""
         self.recovering = True
         self.received_index = self.durable_index = NO_INDEX
         self.probe(self.next_index)
@@ -159,7 +159,7 @@ class PeerProgress:
         self._mark_index = NO_INDEX
 
     def reconnect(self) -> None:
-        """A connection broke or was made: what was in flight is lost."""
+        """Count what was in flight as lost: a connection broke or was made."""
         self.probe(self.next_index if self.received_index == NO_INDEX else self.received_index + 1)
 
     def install(self, state_out: StateOut) -> None:

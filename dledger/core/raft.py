@@ -132,7 +132,7 @@ class Raft:
         self.state.terms.truncate_after(first_index - 1)
 
     def proposed(self) -> None:
-        """The reserved entries are in the log: replicate them."""
+        """Replicate the reserved entries: they are in the log."""
         if self.member.leader is not None:
             # not before its first entry is written: if that fails, nobody has told what may be missing
             self.state.become_sound(self.settings.node_id)
@@ -212,7 +212,7 @@ class Raft:
                 self.member.clock.hasten(self.settings.heartbeat_ms, without=None)
 
     def no_copy(self, peer: str, index: int) -> None:
-        """A member has no sound copy of the entry `index`, which is damaged here."""
+        """Note that a member has no sound copy of the entry `index`, which is damaged here."""
         follower, is_first = self.member.follower, index == self.state.source.damaged_index
         if is_first and self.member.role is RaftRole.FOLLOWER and follower.leader_id == peer:
             follower.missed_index = index
@@ -220,12 +220,12 @@ class Raft:
     # -- inputs: the disk
 
     def persisted(self, hard_state: HardState) -> None:
-        """`hard_state` is durable."""
+        """Note that `hard_state` is durable."""
         self.state.persisted(hard_state)
         self.member.on_saved()
 
     def durable(self, index: int) -> None:
-        """The log, in its present generation, is flushed up to `index`."""
+        """Note that the log, in its present generation, is flushed up to `index`."""
         state = self.state
         index = min(index, state.terms.last_index)
         if index <= state.durable_index or self.is_halted:
@@ -237,7 +237,7 @@ class Raft:
             self.member.follower.on_durable()
 
     def refused(self) -> None:
-        """A write of the last `Ready` failed: entries that the core took for written, or for dropped, are not.
+        """Handle a failed write of the last `Ready`: entries taken for written, or for dropped, are not.
 
         The messages, the commit index and the soft state of that `Ready` must not be used. The commit index falls back
         to what an earlier `Ready` had, since the log may still hold entries of an earlier term where newer ones are
@@ -253,7 +253,7 @@ class Raft:
         self.member.follower.on_refused()
 
     def trimmed(self) -> None:
-        """The log deleted its oldest entries, none of them above the commit index."""
+        """Note that the log deleted its oldest entries, none of them above the commit index."""
         state, source = self.state, self.state.source
         if source.first_index > state.terms.first_index:
             state.terms.trim(source.first_index, source.prev_term)
@@ -264,7 +264,7 @@ class Raft:
         return self.member.leader.needed_index() if self.member.leader is not None else None
 
     def disk_stalled(self, *, is_stalled: bool) -> None:
-        """A flush does not return: do not lead as long as that is so, and ask the best follower to campaign."""
+        """Do not lead as long as a flush does not return, and ask the best follower to campaign."""
         self.state.stalled = is_stalled
         if is_stalled:
             self.step_down()

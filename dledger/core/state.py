@@ -228,7 +228,7 @@ class NodeState:
         return self.saving
 
     def persisted(self, hard_state: HardState) -> None:
-        """`hard_state` is durable."""
+        """Note that `hard_state` is durable."""
         self.saved, self.saving = hard_state, None
         self._compare()
 

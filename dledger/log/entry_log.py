@@ -319,7 +319,7 @@ class EntryLog:
         self._last_index = self._flushed_index = first_index - 1
 
     def finish_install(self) -> None:
-        """The state machine has been restored from the install: the log can be used. Durable on return.
+        """Use the log again: the state machine has been restored from the install. Durable on return.
 
         Raises:
             DiskFullError: no room yet.

@@ -87,7 +87,7 @@ class BusyNotices(asyncio.DatagramProtocol):
             self._endpoint.close()
 
     def turned(self, leads_term: int | None) -> None:
-        """The loop turns, and this node leads that term, or does not lead."""
+        """Note that the loop turns, and which term this node leads, if it leads."""
         targets = [link.target for link in self._links.values() if link.target] if leads_term is not None else []
         self._turn = _Turn(time.monotonic(), leads_term or 0, tuple(targets))
 

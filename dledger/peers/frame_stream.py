@@ -31,7 +31,7 @@ class FrameHandler(Protocol):
     """Receives the frames of one connection."""
 
     def on_open(self, transport: asyncio.Transport) -> None:
-        """The connection was made."""
+        """Handle that the connection was made."""
 
     def on_frame(self, code: int, body: memoryview) -> None:
         """Handle one whole frame; `body` is valid until this returns. A `PeerProtocolError` closes the connection."""

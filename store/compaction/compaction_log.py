@@ -39,7 +39,7 @@ class RecordReader(Protocol):
     """Reads records of the commit log."""
 
     def read(self, physical_offset: int, size_bytes: int) -> memoryview:
-        """As `ReplicatedLog.read`."""
+        """See `ReplicatedLog.read`."""
 
 
 class Copied(enum.Enum):

@@ -150,7 +150,7 @@ class CompactionStore:
         return min((unit[0] for unit in units if unit is not None), default=_I64_MAX)
 
     def on_dispatched(self, queues: Collection[ConsumeQueue]) -> None:
-        """These queues have new messages."""
+        """Copy the new messages of these queues."""
         for queue in queues:
             if not queue.is_uncompacted and (found := self._of(queue)) is not None and not found.lacks_history:
                 self._copier.add(found, queue)
@@ -159,7 +159,7 @@ class CompactionStore:
         """Do nothing: state records are not compacted."""
 
     def on_cut(self, offset: int) -> None:
-        """Queues were cut: copy those compaction logs again that have messages behind the cut.
+        """Copy the compaction logs of cut queues again that have messages behind the cut.
 
         No part of such a log can be kept, since a message may have been dropped for a later one of its key that is
         behind the cut. Messages that are not in the commit log any more are fetched again from the node whose log this
@@ -223,7 +223,7 @@ class CompactionStore:
         return sorted(self._missing.queues)
 
     def why_incomplete(self) -> str | None:
-        """Why some queues are not served; None when all are."""
+        """Return why some queues are not served; None when all are."""
         queues = self.missing
         if not queues:
             return None
@@ -231,7 +231,7 @@ class CompactionStore:
         return f"lacks the kept messages of {len(queues)} compacted queues ({topic}/{queue_id} first); fetches them"
 
     def begin_anew(self, starts: QueueStarts) -> None:
-        """The queues have been emptied and begin at `starts`, as those of another node do: drop all logs.
+        """Drop all logs: the queues have been emptied and begin at `starts`, as those of another node do.
 
         Queues that do not begin at 0 lack what that node has kept. This is durable on return.
 
@@ -302,7 +302,7 @@ class CompactionStore:
         return queue is None or compaction_log.end_offset <= queue.max_offset
 
     async def complete(self, compaction_log: CompactionLog, offset: int) -> None:
-        """All kept messages up to queue offset `offset` have arrived: serve the queue, and copy later messages.
+        """Serve the queue, and copy later messages: all kept messages up to queue offset `offset` have arrived.
 
         Raises:
             OSError, StoreError: the disk refuses; after a restart they are fetched again.

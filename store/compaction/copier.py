@@ -51,7 +51,7 @@ class LastRecords:
                 self._room -= size
 
     def read(self, physical_offset: int, size_bytes: int) -> memoryview:
-        """As `ReplicatedLog.read`."""
+        """See `ReplicatedLog.read`."""
         if (kept := self._records.get(physical_offset)) is not None:
             return memoryview(kept)
         try:

@@ -43,7 +43,7 @@ class MappingListener(Protocol):
     """The object that bounds the number of mappings: `store.files.mapping_limit`."""
 
     def added(self, file: "FileMapping") -> None:
-        """A file has mapped itself."""
+        """Note that a file has mapped itself."""
 
 
 class FileMapping:

@@ -50,13 +50,13 @@ class PooledFile(MappedFile):
         self._room[position:end] = data
 
     def fill(self) -> None:
-        """As `MappedFile.fill`; bytes that were not placed are zeros already."""
+        """Do what `MappedFile.fill` does; bytes that were not placed are zeros already."""
         self._placed_end = self.write_position
         super().fill()
         self.committed_to(self.commit_position)
 
     def clear_from(self, position: int) -> None:
-        """As `MappedFile.clear_from`; bytes that were not committed are dropped from the buffer."""
+        """Do what `MappedFile.clear_from` does; drop bytes that were not committed from the buffer."""
         if position < self.commit_position or self._room is None:
             super().clear_from(position)
             self.commit_position = min(self.commit_position, position)

@@ -52,14 +52,14 @@ def choose_start(files: IndexFiles, checkpoint: StoreCheckpoint, log_: Replicate
     Raises:
         DiskReadError: an index file cannot be read.
     """
-    start = _vouched(files, checkpoint.index, clean=clean)
+    start = _start_by_checkpoint(files, checkpoint.index, clean=clean)
     if start is None:
-        start = _found(files, checkpoint, log_, clean=clean)
-    return _within(start, files, log_)
+        start = _start_by_content(files, checkpoint, log_, clean=clean)
+    return _bounded(start, files, log_)
 
 
-def _within(start: IndexStart, files: IndexFiles, log_: ReplicatedLog) -> IndexStart:
-    """Return the start, moved into the present bounds of the log, whose end may be lost and whose beginning deleted."""
+def _bounded(start: IndexStart, files: IndexFiles, log_: ReplicatedLog) -> IndexStart:
+    """Return the start, moved into the present bounds of the log: its end may be lost, its beginning deleted."""
     end, begin = log_.confirm_offset, log_.min_offset
     if start.resume_offset > end:
         log.warning(
@@ -69,7 +69,7 @@ def _within(start: IndexStart, files: IndexFiles, log_: ReplicatedLog) -> IndexS
     return replace(start, resume_offset=max(start.resume_offset, begin))
 
 
-def _vouched(files: IndexFiles, progress: IndexProgress | None, *, clean: bool) -> IndexStart | None:
+def _start_by_checkpoint(files: IndexFiles, progress: IndexProgress | None, *, clean: bool) -> IndexStart | None:
     """Return the start according to our checkpoint; None if the checkpoint does not fit the files."""
     if progress is None:
         return None
@@ -94,23 +94,25 @@ def _holds(file: IndexFile, progress: IndexProgress) -> bool:
     return is_first or int(last["seconds"]) == max((progress.end_timestamp - file.header.begin_timestamp) // 1000, 0)
 
 
-def _found(files: IndexFiles, checkpoint: StoreCheckpoint, log_: ReplicatedLog, *, clean: bool) -> IndexStart:
+def _start_by_content(
+    files: IndexFiles, checkpoint: StoreCheckpoint, log_: ReplicatedLog, *, clean: bool
+) -> IndexStart:
     """Return the start according to the files and the log."""
     if not files.files:
         return IndexStart(None, log_.min_offset)
-    gap = _gap(files, log_)
+    gap = _first_gap(files, log_)
     if gap is not None:
         return gap
     _, end_offset = files.last_update()
     if not clean:
-        return _checked(files, checkpoint.index_timestamp, end_offset)
+        return _start_by_entries(files, checkpoint.index_timestamp, end_offset)
     behind = _record_end(log_, end_offset)
     if behind is None or not _is_whole(files, log_, end_offset):
         return IndexStart(files.cut_at(end_offset), end_offset)
     return IndexStart(None, behind)
 
 
-def _checked(files: IndexFiles, synced_timestamp: int, end_offset: int) -> IndexStart:
+def _start_by_entries(files: IndexFiles, synced_timestamp: int, end_offset: int) -> IndexStart:
     """Return the start for files that were not synced: all entries are checked, and the last record's made again."""
     for position, file in enumerate(files.files):
         if file.header.end_timestamp > synced_timestamp and (good := _good_entries(file)) < file.header.entry_count:
@@ -139,7 +141,7 @@ def _good_entries(file: IndexFile) -> int:
     return file.header.entry_count
 
 
-def _gap(files: IndexFiles, log_: ReplicatedLog) -> IndexStart | None:
+def _first_gap(files: IndexFiles, log_: ReplicatedLog) -> IndexStart | None:
     """Return the start at the first place where files lack keys that the log has; None without such a place."""
     known = [file for file in files.files if file.header.entry_count > FIRST_ENTRY]
     try:

@@ -102,7 +102,7 @@ class IndexService:
         self._schedule(_DELAY_S)
 
     def on_drafts(self, start: int, end: int, drafts: Sequence[QueuedDraft]) -> None:
-        """`[start, end)` of the log was dispatched from these drafts: their keys need not be read from it again."""
+        """Keep drafts from which `[start, end)` of the log was dispatched: their keys need not be read from it."""
         messages = sum([draft.messages for draft in drafts])
         held = end - start if messages == len(drafts) else sum(map(_held_bytes, drafts))
         if self._draft_bytes + held > _DRAFT_BYTES_MAX:  # the index is behind
@@ -160,7 +160,7 @@ class IndexService:
         return self._builder.size_bytes
 
     def delete_before(self, physical_offset: int) -> None:
-        """The log starts at `physical_offset` now: drop index files that only know of older records, in the thread."""
+        """Drop index files whose records are all before `physical_offset`, the log's start now, in the thread."""
         self._builder.delete_before(physical_offset)
 
     def sync(self) -> IndexProgress | None:
@@ -217,14 +217,14 @@ class IndexService:
     # -- closing
 
     async def finish(self, patience_s: float = 1.0) -> None:
-        """The log closes soon: catch up, and from now on take keys as soon as records are dispatched."""
+        """Catch up, since the log closes soon, and from now on take keys as soon as records are dispatched."""
         with contextlib.suppress(TimeoutError):
             await self.catch_up(patience_s)
         self._is_eager = True
         self._stop_timer()
 
     async def drain(self) -> None:
-        """The log is closed: return when what was collected is in the files."""
+        """Return when what was collected of the closed log is in the files."""
         self._is_closed = True
         self._stop_timer()
         await self._settled.wait()

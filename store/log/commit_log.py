@@ -203,7 +203,7 @@ class CommitLog:
             raise
 
     def cut_back(self, offset: int) -> None:
-        """As `cut`, also below the confirm offset, since another node's log continues there. Not while writable.
+        """Cut as `cut` does, also below the confirm offset, where another node's log continues. Not while writable.
 
         Raises:
             StateUnknownError: see `LogListener.on_truncated`; the log is not cut.

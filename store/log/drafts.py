@@ -106,7 +106,7 @@ class BatchDraft(QueuedDraft):
         return self.texts
 
     def put_units(self) -> None:
-        """As `QueuedDraft.put_units`, and let the body go."""
+        """Put the units as `QueuedDraft.put_units` does, and let the body go."""
         if self.parts:
             self.store_timestamp = self.parts[0].store_timestamp
             self.offsets, self.sizes = self.physical_offsets(), self.sizes_of_records()

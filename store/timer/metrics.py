@@ -64,7 +64,7 @@ class TopicCounts:
         self._counter += 1
 
     def add_by_hash(self, topic_hash: int, change: int) -> None:
-        """As `add`, for a topic that is known only by its hash; an unknown hash is ignored."""
+        """Count as `add` does, for a topic that is known only by its hash; an unknown hash is ignored."""
         topic = self._by_hash.get(topic_hash)
         if topic is not None:
             self.add(topic, change)
