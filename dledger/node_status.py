@@ -41,7 +41,7 @@ class NodeStatus:
         first_index, last_index: first and last entry kept.
         durable_index: last entry that a completed flush covers on this node.
         commit_index: last entry known to be committed; `NO_INDEX` when none is.
-        leader_commit: the highest commit index told by the leader; on the leader its own.
+        leader_commit: the highest commit index received from the leader; on the leader its own.
         has_lease: this node leads, and no other member can lead at this moment.
         waits_for: members whose answer an election still needs.
         ignored_count: see `dledger.core.member.Member`; since the start.

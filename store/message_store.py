@@ -79,10 +79,10 @@ class MessageStore:
         dispatch_error: why dispatching stands still, or None; it is tried again by itself.
         cleaner: drops what is old; None before the store is opened.
         index: answers queries by key; None where none is built.
-        master_flushed_offset: what administrators told this slave of its master's log; kept in the checkpoint, as
-            RocketMQ does, and used for nothing.
-        save_checkpoint: makes the checkpoint say where this store is now, durably; blocks. Set by `store.opening`.
-        disk_full: why messages are refused although the log is writable, or None. State records (watched topics) are
+        master_flushed_offset: flushed offset of this slave's master, as administrators set it; kept in the checkpoint,
+        as in RocketMQ, and used for nothing. save_checkpoint: makes the checkpoint say where this store is now,
+        durably; blocks. Set by `store.opening`. disk_full: why messages are refused although the log is writable, or
+        None. State records (watched topics) are
             accepted nevertheless, so that consumers can commit offsets. Set by the cleaner.
     """
 
@@ -167,7 +167,7 @@ class MessageStore:
 
         Args:
             drafts: one batch.
-            done: told once of the outcome.
+            done: called once with the outcome.
             deadline_s: when to stop making files for queues, of the monotonic clock; at least one is made.
 
         Raises:

@@ -84,8 +84,8 @@ class AppendReceipt:
     """The promise of the mode holds for a batch: in which generation, and on how many nodes it lay at that moment.
 
     Attributes:
-        shortfall: what senders are told where the mode goes on with fewer copies than are wanted: the records are
-            confirmed and stay. None otherwise.
+        shortfall: the refusal for senders if the mode continues with fewer copies than wanted, although the records are
+        confirmed and stay; None otherwise.
     """
 
     generation: int

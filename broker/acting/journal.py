@@ -1,6 +1,6 @@
 """What a slave delivered while it stood in for its master: kept on its disk until the log drops the messages.
 
-    delivered elsewhere --> one line of `<store>/standInDeliveries` --> the master, when it is back, delivers it no more
+    delivered elsewhere --> one line of `<store>/standInDeliveries` --> the master, when it is back, does not deliver it
 
 A slave writes no records, so its log does not tell what it delivered. Each entry names the message that waited by its
 physical offset, which is the same in the master's log, and by the time at which it was born, so that another message at
@@ -17,7 +17,7 @@ import orjson
 from broker.delay.deliveries import Deliveries, DeliveryKind
 
 ENTRIES_MAX: Final = 500_000
-"""Most entries: with so many a slave delivers nothing more until its log deletes some; others wait for the master."""
+"""Most entries: with as many a slave delivers nothing more until its log deletes some; others wait for the master."""
 
 _log = logging.getLogger(__name__)
 

@@ -79,7 +79,7 @@ class OtherMasters:
             entry.add_to(deliveries)
 
     def stop(self) -> None:
-        """Begin no more sends."""
+        """Begin no further sends."""
         self._run = None
 
     async def settled(self) -> None:

@@ -100,7 +100,7 @@ class SendAnswers:
     ) -> None:
         """Answer the sender of a message that was found in the log, where it is confirmed; `since` as above.
 
-        How many copies there were when it was confirmed is not known here, and not told.
+        How many copies there were when it was confirmed is not known here, so the answer does not say it.
         """
         fields = self._fields_at([place.physical_offset], place.queue_id, place.queue_offset, key)
         connection.respond(command, ResponseCode.SUCCESS, fields | {"term": str(place.generation)})
@@ -108,7 +108,7 @@ class SendAnswers:
         self._calls.sent(command, ResponseCode.SUCCESS, since)
 
     def count_refused(self, command: Command, refusal: Refusal, since: float) -> None:
-        """Count a sender's refusal that is told elsewhere, of a message that was placed; `since` as above."""
+        """Count the refusal of a message that was placed; its sender is answered elsewhere. `since` as above."""
         self.refusals[refusal.cause.slug] += 1
         self._calls.appends.failed += 1
         self._calls.sent(command, refusal.code, since)

@@ -42,8 +42,8 @@ def check(user: User, acl: Acl | None, accesses: Iterable[NeededAccess], source:
         source: the address of the client.
 
     Raises:
-        Refusal: NO_PERMISSION, with RocketMQ's remark; INVALID_PARAMETER, so many names that comparing them with the
-            user's patterns takes too long.
+        Refusal: NO_PERMISSION, with RocketMQ's remark; INVALID_PARAMETER, comparing this many names with the user's
+        patterns takes too long.
     """
     if user.is_super:
         return

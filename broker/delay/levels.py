@@ -153,7 +153,7 @@ class DelayService:
             self._schedule(index, 0)
 
     def stop(self) -> None:
-        """Deliver no more, and record the progress if this node may still write."""
+        """Stop delivering, and record the progress if this node may still write."""
         self._record()
         self._is_leading = False
         for timer in self._timers.values():

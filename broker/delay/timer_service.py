@@ -232,7 +232,7 @@ class TimerService:
         self._catch_up(self._run, queue.max_offset if queue is not None else 0)
 
     def stop(self) -> None:
-        """Deliver no more, and record the progress if this node may still write."""
+        """Stop delivering, and record the progress if this node may still write."""
         self._run += 1
         if self._is_leading:
             self._record_progress()

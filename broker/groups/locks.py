@@ -2,7 +2,7 @@
 
     locked or renewed          valid for 60 s
     the client leaves          its locks are free at once
-    its last connection ends   its locks are free after the grace time, unless the same client is heard of before; after
+    its last connection ends   its locks are free after the grace time, unless the same client comes back before; after
                                1.5 s if those to several members ended at once. A pull of a locked queue shows that it
                                lives: its next heartbeat is awaited
 

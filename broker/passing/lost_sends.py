@@ -2,7 +2,7 @@
 
     answer lost --a later generation is decided here, or `WAIT_S` are over--> found       answered: it is stored
                                                                          '--> not found   passed on again, if decided
-                                                                                     '--> told: nobody knows
+                                                                                     '--> answered: nobody knows
 
 What a leader placed, and the log lacks when a later generation is decided, is never confirmed; and what was passed on
 in one generation is placed in no other (`MemberRequests.greet`). So a send that is not found can be passed on again,
@@ -10,7 +10,8 @@ and is not stored twice by that. A generation is decided when one of its entries
 have decided where it begins, when all before it is confirmed: a group without other senders writes no entry.
 
 A client may use a key for several messages: it sends one object again, or tries again itself. So what is found must be
-the send's own by all that the record has of it. Where only the key is the same, the sender is told.
+the send's own by all that the record has of it. Where only the key is the same, the sender is answered that nobody
+knows.
 """
 
 import asyncio
@@ -51,7 +52,7 @@ _TURN: Final = 256
 """Records that are read, or sends that are settled, in one turn of the loop."""
 
 _RECORDS_MAX: Final = 64 * _TURN
-"""Records among which lost sends are looked for; behind more, their senders are told."""
+"""Records among which a lost send is looked for; if there are more, its sender is answered that nobody knows."""
 
 _FIELDS: Final = {
     RequestCode.SEND_MESSAGE: ("topic", "queueId", "properties", "batch", "bornTimestamp"),

@@ -76,7 +76,8 @@ _LOGGED_AFTER: Final = 20
 """Attempts to reach the leader; a leader that died is dialled a few times before its successor is known."""
 
 _LOST_PAUSE_S: Final = 0.1
-"""Seconds before a lost answer is told: clients try again at once, and by then all members know of the leader's end."""
+"""Seconds before clients learn that an answer was lost: they try again at once, and by then all members know of the
+leader's end."""
 
 _OLD_LINK_S: Final = 0.3
 """How long answers of the node that led before are waited for once it does not lead any more."""
@@ -85,7 +86,7 @@ _LOOK_S: Final = 0.01
 """Seconds between two looks whether it has answered everything."""
 
 _ROUNDS_MAX: Final = 4
-"""Rounds in which a leader is told of clients; the second and later ones are for what came meanwhile."""
+"""Rounds in which a new leader is told of clients; the later ones are for clients that came meanwhile."""
 
 _KEPT: Final = "kept"
 """Attribute of a client's connection for which the leader keeps something: POP requests, or patterns of headers."""

@@ -41,7 +41,7 @@ class PassingSubsystem(Subsystem):
     """Diverts requests that only the leader serves while another node leads.
 
     Args:
-        locks: told to members, and learnt from the leader.
+        locks: sent to members, and learnt from the leader.
         handler: the handler of all requests; the leader's serves them as always, without knowing of this.
         answer_group: answers members how a group consumes, as 203 does.
         stand_back: answers a master that is back what was delivered in its place.

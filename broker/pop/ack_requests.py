@@ -180,7 +180,7 @@ _Ack = tuple[str, str, PopHandle, int]
 
 
 def _acks(command: Command) -> list[_Ack]:
-    """The entries of the body: topic, group, handle, and bit i for the message at the handle's start + i."""
+    """Return the entries of the body: topic, group, handle, and bit i for the message at the handle's start + i."""
     if not command.body:
         return []
     body = request_json(command)

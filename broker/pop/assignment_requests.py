@@ -58,7 +58,7 @@ class AssignmentRequests:
         self.routes = PopRoutes(context)
 
     def query(self, connection: Connection, command: Command) -> None:
-        """400: the queues of one member, and how it reads them; an answer without a list means: ask again later."""
+        """400: answer the queues of one member, and how it reads them; without a list, it asks again later."""
         body = request_object(command)
         topic, group, member = _text(body, "topic"), _text(body, "consumerGroup"), _text(body, "clientId")
         mode, model = self._mode(topic, group), _text(body, "messageModel")
@@ -90,7 +90,7 @@ class AssignmentRequests:
         self._propose(change, answer_after(connection, command))
 
     def all_modes(self, connection: Connection, command: Command) -> None:
-        """402: all modes that were set."""
+        """402: answer all modes that were set."""
         connection.respond(command, ResponseCode.SUCCESS, body=dumps(modes_to_json(self._state.pop.modes)))
 
     def _mode(self, topic: str, group: str) -> RequestMode:
@@ -114,7 +114,7 @@ class AssignmentRequests:
 
 
 def allocate_by_circle(member: str, members: Sequence[str], queues: Sequence[MessageQueue]) -> tuple[MessageQueue, ...]:
-    """Every n-th queue, where n is the number of members; arguments as for `allocate_averagely`."""
+    """Return every n-th queue, where n is the number of members; arguments as for `allocate_averagely`."""
     ordered = sorted(members, key=java_order)
     if member not in ordered:
         return ()
@@ -127,7 +127,7 @@ STRATEGIES: Final[Mapping[str, Allocate]] = {"AVG": allocate_averagely, "AVG_BY_
 def assign(
     allocate: Allocate, mode: RequestMode, member: str, members: Sequence[str], queues: Sequence[MessageQueue]
 ) -> set[MessageQueue]:
-    """The queues that `member` reads. `members` and `queues` have no duplicates and may be in any order."""
+    """Return the queues that `member` reads. `members` and `queues` have no duplicates and may be in any order."""
     if mode.mode != POP:
         return set(allocate(member, members, queues))
     if mode.share_count <= 0 or mode.share_count >= len(members) - 1:

@@ -29,7 +29,7 @@ class PopChecks:
             raise Refusal(Cause.NO_PERMISSION, self._identity.complaint(f"{doing} is forbidden"))
 
     def readable_place(self, connection: Connection, fields: Fields) -> tuple[TopicConfig, str, int]:
-        """Topic, group and queue id (negative: any queue) of a request that reads.
+        """Return topic, group and queue id (negative: any queue) of a request that reads.
 
         Raises:
             Refusal: NO_PERMISSION, TOPIC_NOT_EXIST, INVALID_PARAMETER or GROUP_NOT_EXIST.
@@ -45,7 +45,7 @@ class PopChecks:
         return topic, group, queue_id
 
     def acked_queue(self, connection: Connection, fields: Fields) -> tuple[TopicConfig, int]:
-        """Topic and queue id of a message that is acknowledged or gets a new invisible time.
+        """Return the topic and queue id of a message that is acknowledged or gets a new invisible time.
 
         Raises:
             Refusal: TOPIC_NOT_EXIST or MESSAGE_ILLEGAL.

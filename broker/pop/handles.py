@@ -39,13 +39,13 @@ def parse_handle(text: str) -> PopHandle:
 
 
 def handle_text(handle: PopHandle, topic: str, offset: int) -> str:
-    """The property `POP_CK` of one message of `topic`, which may be a retry topic."""
+    """Return the property `POP_CK` of one message of `topic`, which may be a retry topic."""
     head = f"{handle.start} {handle.pop_ms} {handle.invisible_ms} {handle.revive_queue}"
     return f"{head} {retry_flag(topic)} {handle.broker} {handle.queue_id} {offset}"
 
 
 def retry_topics(topic: str, group: str, *, newer: bool, older: bool) -> tuple[str, ...]:
-    """The retry topics that may have messages of `topic` that `group` did not acknowledge.
+    """Return the retry topics that may have messages of `topic` that `group` did not acknowledge.
 
     Args:
         topic: the topic itself.
@@ -59,7 +59,7 @@ def retry_topics(topic: str, group: str, *, newer: bool, older: bool) -> tuple[s
 
 
 def real_topic(topic: str, group: str, retry: str) -> str:
-    """The topic that a retry flag means.
+    """Return the topic that a retry flag means.
 
     Raises:
         Refusal: MALFORMED_FIELD, an unknown flag.
@@ -71,17 +71,17 @@ def real_topic(topic: str, group: str, retry: str) -> str:
 
 
 def start_info(topic: str, queue_id: int, start: int) -> str:
-    """One queue's part of `startOffsetInfo`."""
+    """Return one queue's part of `startOffsetInfo`."""
     return f"{retry_flag(topic)} {queue_id} {start}"
 
 
 def offsets_info(topic: str, queue_id: int, offsets: Sequence[int]) -> str:
-    """One queue's part of `msgOffsetInfo`."""
+    """Return one queue's part of `msgOffsetInfo`."""
     return f"{retry_flag(topic)} {queue_id} {','.join(map(str, offsets))}"
 
 
 def count_info(topic: str, queue_id: int, counts: Sequence[tuple[int, int]], least: int) -> str:
-    """One queue's part of `orderCountInfo`.
+    """Return one queue's part of `orderCountInfo`.
 
     Args:
         topic: the queue's topic.

@@ -118,7 +118,7 @@ class LookRequests:
         return False
 
     def _queues(self, topic: TopicConfig, group: str, queue_id: int) -> Iterator[ConsumeQueue]:
-        """The queue asked for, or all queues from a random one on; queues of the retry topic come last."""
+        """Yield the queue asked for, or all queues from a random one on; queues of the retry topic come last."""
         first = self._random.randrange(1 << 16)
         numbers = [queue_id] if queue_id >= 0 else _from(first, topic.read_queues)
         places = [(topic.name, number) for number in numbers]

@@ -92,7 +92,7 @@ class PopReader:
         self._counting = context.counting
 
     def next_offset(self, topic: str, group: str, queue: ConsumeQueue, *, at_end: bool = False) -> int:
-        """The next queue offset of the group in a queue; without a stored offset, where it begins."""
+        """Return the next queue offset of the group in a queue; without a stored offset, where it begins."""
         offset = self._offsets.get(topic, group, queue.queue_id)
         if offset is not None and offset >= 0:
             return offset
@@ -103,7 +103,7 @@ class PopReader:
         )
 
     def is_blocked(self, topic: str, group: str, queue_id: int, attempt_id: str) -> bool:
-        """Whether messages that were given in order block the queue for the group."""
+        """Return whether messages that were given in order block the queue for the group."""
         return self._progress.orders.is_blocked(order_key(topic, group, queue_id), attempt_id, self.clock_ms())
 
     def take(self, batch: PopBatch, topic: str, queue_id: int) -> None:
@@ -138,7 +138,7 @@ class PopReader:
         batch.rest += max(0, result.max_offset - result.next_offset)
 
     def _is_over(self, batch: PopBatch) -> bool:
-        """Whether this turn's time for costly filters is used up."""
+        """Return whether this turn's time for costly filters is used up."""
         if batch.wanted is None or batch.wanted.record_filter is None:
             return False
         if batch.time_slice is None:
@@ -146,7 +146,7 @@ class PopReader:
         return batch.time_slice.is_over()
 
     def look(self, topic: str, group: str, queue: ConsumeQueue, count_max: int) -> list[memoryview]:
-        """The next messages of a queue for the group, which are not taken; raises as `take`."""
+        """Return the next messages of a queue for the group, which are not taken; raises as `take`."""
         start = self.next_offset(topic, group, queue)
         result = self._store.reader.get(queue, start, count_max, self._config.max_pull_bytes)
         if result.status in _MOVED:
@@ -207,7 +207,7 @@ class PopReader:
             batch.records += [self._shown(batch, queue, start, record) for record in result.records]
 
     def _shown(self, batch: PopBatch, queue: ConsumeQueue, start: int, record: memoryview) -> bytes:
-        """A record of a retry topic with the topic that was asked for and the property `POP_CK`."""
+        """Return a record of a retry topic with the topic that was asked for and the property `POP_CK`."""
         handle = PopHandle(
             start,
             batch.pop_ms,

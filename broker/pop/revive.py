@@ -111,7 +111,7 @@ class ReviveService:
         self.schedule()
 
     def _without_revived(self, checkpoint: Checkpoint) -> Checkpoint:
-        """`checkpoint` with the messages acknowledged that an earlier leader revived, whose closing was not committed.
+        """Return `checkpoint` with messages acknowledged that an earlier leader revived without a committed closing.
 
         Raises:
             StoreError: the queue cannot be read now.
@@ -167,7 +167,7 @@ class ReviveService:
             self.schedule()
 
     def _record(self, checkpoint: Checkpoint, offset: int) -> Record | None:
-        """The message at a queue offset; None when it is deleted or damaged."""
+        """Return the message at a queue offset; None when it is deleted or damaged."""
         queue = self._store.queues.find(checkpoint.topic, checkpoint.queue_id)
         unit = queue.unit(offset) if queue is not None else None
         found = self._store.reader.look_up(unit[0]) if unit is not None else None
@@ -195,7 +195,7 @@ class ReviveService:
 
 
 def _retry_topics(checkpoint: Checkpoint) -> tuple[str, ...]:
-    """The topics in which an earlier leader may have revived the messages; it may have named them in either way."""
+    """Return the topics in which an earlier leader may have revived the messages, which may have either name."""
     topic, group = checkpoint.topic, checkpoint.group
     if is_retry_topic(topic):
         return (topic,)

@@ -25,7 +25,7 @@ class PopRoutes:
         self._known: dict[str, tuple[float, tuple[MessageQueue, ...]]] = {}
 
     async def queues(self, topic: str) -> Sequence[MessageQueue] | None:
-        """The readable queues of a topic; None when neither a nameserver nor this broker knows it."""
+        """Return the readable queues of a topic; None when neither a nameserver nor this broker knows it."""
         known = self._known.get(topic)
         if known is not None and time.monotonic() - known[0] < _FRESH_SECONDS:
             return known[1]

@@ -113,7 +113,7 @@ class PopSubsystem(Subsystem):
             self._java_log.wake(queues)
 
     def periodic(self) -> Iterable[tuple[float, Callable[[], None]]]:
-        """Every ten seconds: drop held requests of closed connections, and orders that are long over."""
+        """Drop held requests of closed connections, and orders that are long over, every ten seconds."""
         return ((_TIDY_SECONDS, self._tidy),)
 
     async def drain(self) -> None:

@@ -142,7 +142,7 @@ class TakeRequests:
         return True
 
     def _times(self, fields: Fields) -> tuple[int, int]:
-        """When the request was made (ms since the epoch), and how long it may be held (ms).
+        """Return when the request was made (ms since the epoch), and how long it may be held (ms).
 
         Raises:
             Refusal: POLLING_TIMEOUT, the time to hold it ended more than 500 ms ago.
@@ -179,7 +179,7 @@ class TakeRequests:
         return wanted
 
     def _queues(self, topic: TopicConfig, batch: PopBatch, queue_id: int) -> Iterator[tuple[str, int]]:
-        """Topics and queue ids to take from, in order."""
+        """Yield topics and queue ids to take from, in order."""
         chance = self._random.randrange(_PERCENT)
         retries = [] if batch.is_ordered else list(self._retry_queues(topic.name, batch.group, chance))
         if is_first := chance < self._config.pop_from_retry_percent:

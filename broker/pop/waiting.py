@@ -88,7 +88,7 @@ class HeldPops:
         return self._count
 
     def count(self, topic: str, group: str, queue_id: int) -> int:
-        """Number of a group's requests that wait for a queue, or for any queue (-1)."""
+        """Return the number of a group's requests that wait for a queue, or for any queue (-1)."""
         return len(self._held.get(topic, {}).get(group, {}).get(queue_id, ()))
 
     def hold(self, pop: HeldPop) -> Hold:

@@ -67,7 +67,7 @@ class ColdReads:
     # ---- of pulls
 
     def check(self, group: str, queue: ConsumeQueue, offset: int) -> bool:
-        """Return, before a read, whether it is cold and its group above the threshold: a pull consumer must wait.
+        """Return whether a read is cold and its group above the threshold: a pull consumer must wait then.
 
         Raises:
             Refusal: BUSY, the same for a push consumer.
@@ -93,7 +93,7 @@ class ColdReads:
             found.last_ms = now
 
     def is_behind(self, result: GetResult) -> bool:
-        """Whether the last record of a read is probably not in memory, by its distance from the log's end."""
+        """Return whether the last record of a read is probably not in memory, by its distance from the log's end."""
         distance: int = self._log.max_offset - _PHYSICAL_OFFSET(result.records[-1], _AT)[0]
         return distance > self._config.store.cold_limits.memory_bytes
 

@@ -19,7 +19,7 @@ class Forbidden(enum.IntEnum):
 
 
 class ForbiddenRefusal(Refusal):
-    """NO_PERMISSION to read."""
+    """A refusal to read, NO_PERMISSION, with the number of its reason."""
 
     def __init__(self, reason: Forbidden, remark: str) -> None:
         super().__init__(Cause.NO_PERMISSION, remark)
@@ -27,5 +27,5 @@ class ForbiddenRefusal(Refusal):
 
     @property
     def ext(self) -> dict[str, str]:
-        """With `forbiddenType`."""
+        """Return the fields of the answer, with `forbiddenType`."""
         return {**super().ext, "forbiddenType": str(int(self._reason))}

@@ -130,7 +130,7 @@ class HeldPulls:
         self._count += 1
 
     def wake(self, queues: Iterable[ConsumeQueue]) -> None:
-        """These queues have new messages: try their pulls again, at once or in the next turns of the loop."""
+        """Try the pulls of these queues, which have new messages, again: at once or in the next turns of the loop."""
         if not self._held:
             return
         for queue in queues:

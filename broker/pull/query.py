@@ -123,7 +123,7 @@ class QueryRequests:
 
 
 def _carries(record: memoryview, topic: bytes, key: bytes, begin: int, index_type: str | None) -> bool:
-    """Whether a record is of this topic, has this key, and was not stored before `begin` (ms)."""
+    """Return whether a record is of this topic, has this key, and was not stored before `begin` (ms)."""
     _, _, sys_flag, _, _, timestamp, its_topic, properties = dispatch_fields(record, 0)
     if its_topic != topic or timestamp < begin:
         return False

@@ -29,7 +29,7 @@ class PullSubsystem(Subsystem):
         self._room = context.room
 
     def requests(self) -> Mapping[int, Serve]:
-        """The handlers by request code."""
+        """Return the handlers by request code."""
         code, cold = RequestCode, self.cold
         return {
             code.PULL_MESSAGE: self._room.guard(self.processor.pull),

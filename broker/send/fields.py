@@ -30,7 +30,7 @@ def stamp(config: BrokerConfig) -> bytes:
 
 
 def waits(properties: str) -> bool:
-    """Whether the sender of a message waits for more than its place in the log: for the flush and for other nodes.
+    """Return whether the sender of a message waits for the flush and for other nodes, and not only for its place.
 
     `WAIT` that is not `true` says no, as Java reads it (`Message.isWaitStoreMsgOK`).
     """
@@ -41,7 +41,7 @@ def waits(properties: str) -> bool:
 
 
 def needs_new_stamp(properties: bytes) -> bool:
-    """Whether a message has properties that only a broker may set: it was received before and is sent on."""
+    """Return whether a message has properties that only a broker may set: it was received before and is sent on."""
     return b"CLUSTER\x01" in properties or b"POP_CK\x01" in properties
 
 

@@ -249,13 +249,13 @@ class Numbering:
 
 
 def _is(record: memoryview, key: str, number: str) -> bool:
-    """Whether a record is the message of a lane with a number, and no copy of another lane's message."""
+    """Return whether a record is the message of a lane with a number, and no copy of another lane's message."""
     decoded, producer = decode_record(record), number.rpartition(":")[0]
     return decoded.property_map.get(NUMBER) == number and lane_key(decoded.topic, decoded.queue_id, producer) == key
 
 
 def _tells(record: memoryview, key: str, lane: Lane) -> bool:
-    """Whether a record is the state record of a lane's request: a cut may have put another one into its place."""
+    """Return whether a record is the state record of a lane's request: a cut may have put another one there."""
     decoded = decode_record(record)
     if decoded.topic != names.STATE_TOPIC:
         return False
@@ -267,4 +267,4 @@ def _tells(record: memoryview, key: str, lane: Lane) -> bool:
 
 
 def _ignore(_: Refusal | None) -> None:
-    """Nobody waits: what is refused is proposed again."""
+    """Do nothing: nobody waits, and what is refused is proposed again."""

@@ -37,7 +37,7 @@ class Unsettled:
             connection.hold_back()
 
     def settle(self, connection: Connection, size: int) -> None:
-        """Count bytes no more: they are in the log, or will not be."""
+        """Stop counting bytes that are in the log, or will never be."""
         left = self._of.pop(connection) - size
         if left:
             self._of[connection] = left
@@ -46,7 +46,7 @@ class Unsettled:
 
 
 class OnewayMessages:
-    """Counts the one-way messages of each connection from their place in a batch until that is settled."""
+    """Counts the one-way messages of each connection from when they are put into a batch until that is settled."""
 
     def __init__(self, appender: Appender, loop: asyncio.AbstractEventLoop) -> None:
         self._appender = appender
@@ -55,7 +55,7 @@ class OnewayMessages:
         self.unsettled = Unsettled()
 
     def placed(self, connection: Connection, size: int) -> None:
-        """A message with a body of `size` bytes was put into this turn's batch, which has begun."""
+        """Count a message with a body of `size` bytes that was put into this turn's batch."""
         if not self._batch:
             batch = self._batch
             self._appender.listeners.append(lambda outcome: self._settle(batch, outcome))

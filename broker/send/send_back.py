@@ -109,7 +109,7 @@ class SendBack:
         self._appender.add(draft, done)
 
     def _count(self, group: str, origin: str, *, is_dead: bool) -> None:
-        """Count under the message's first topic. Senders choose that property, so unknown topics are not counted."""
+        """Count a message that was sent back, under its first topic, if that is known: senders choose the property."""
         topic = origin if self._metadata.topic(origin) is not None else names.retry_topic(group)
         statistics = self._counting.statistics
         if is_dead:

@@ -35,7 +35,7 @@ class SendSubsystem(Subsystem):
         self._numbering.follow()
 
     def requests(self) -> Mapping[int, Serve]:
-        """The handlers by request code."""
+        """Return the handlers by request code."""
         code = RequestCode
         return {
             code.SEND_MESSAGE: self.processor.send_v1,

@@ -47,7 +47,7 @@ class TransactionCopies:
         self._random = random.Random()
 
     def put_back(self, record: Record, check_times: int, first: int) -> QueuedDraft | None:
-        """A copy for the half topic with `check_times` as its number of checks; None when it would be too long.
+        """Return a copy for the half topic with `check_times` as its number of checks; None when it would be too long.
 
         `first`: physical offset of the message's first record, which it names.
         """
@@ -58,7 +58,7 @@ class TransactionCopies:
         return draft
 
     def given_up_copy(self, record: Record) -> QueuedDraft | None:
-        """A copy for TRANS_CHECK_MAX_TIME_TOPIC that names its origin; None when it would be too long.
+        """Return a copy for TRANS_CHECK_MAX_TIME_TOPIC that names its origin; None when it would be too long.
 
         Raises:
             Refusal: its topic cannot be made now.
@@ -70,7 +70,7 @@ class TransactionCopies:
         return draft
 
     def for_another_master(self, record: Record) -> QueuedDraft | None:
-        """The half message as its producer sent it, which names its origin; None without its topic here."""
+        """Return the half message as its producer sent it, which names its origin; None without its topic here."""
         properties = record.property_map
         topic = self._metadata.topic(properties.get(REAL_TOPIC, ""))
         queue_id = properties.get(REAL_QUEUE_ID, "")
@@ -112,7 +112,7 @@ class TransactionCopies:
 
 
 def check_command(record: Record, broker_name: str) -> Command:
-    """The request 39 about the half message in `record`, with the message as its producer sent it as the body.
+    """Return the request 39 about the half message in `record`, with the message as its producer sent it as the body.
 
     The offsets are those of this copy; topic and queue are the message's real ones.
     """

@@ -67,7 +67,7 @@ class Half:
 
 
 def half_of(record: Record, timeout_ms: int) -> Half:
-    """The half message in a record of the half topic; its own immunity counts as at least `timeout_ms`."""
+    """Return the half message in a record of the half topic; its own immunity counts as at least `timeout_ms`."""
     properties = record.property_map
     immunity = properties.get(IMMUNITY_SECONDS)
     return Half(
@@ -111,11 +111,11 @@ class OpenHalves:
         return len(self._open)
 
     def halves(self) -> list[Half]:
-        """All open half messages, in the order of the half topic."""
+        """Return all open half messages, in the order of the half topic."""
         return sorted(self._open.values(), key=lambda half: half.queue_offset)
 
     def add(self, half: Half) -> Half | None:
-        """Add the half message of a record; returns the earlier copy that it replaces."""
+        """Add the half message of a record; return the earlier copy that it replaces."""
         self.unread.pop(half.first, None)  # this one, or of which this is a copy
         earlier, names_none = self._source_of(half), half.names_none
         if earlier is not None:
@@ -132,7 +132,7 @@ class OpenHalves:
         return earlier
 
     def _source_of(self, half: Half) -> Half | None:
-        """The open copy of which this one was made; if it names none, the oldest that may be."""
+        """Return the open copy of which this one was made; if it names none, the oldest that may be."""
         if not half.names_none:
             return self.find(half.first)
         for first in self._by_key.get(half.key, ()):
@@ -175,15 +175,15 @@ class OpenHalves:
         self.op_end = op_offset + 1
 
     def find(self, first: int) -> Half | None:
-        """The open copy of the message with this first record; None when it is decided."""
+        """Return the open copy of the message with this first record; None when it is decided."""
         return self._open.get(self._latest.get(first, -1))
 
     def find_copy_of(self, half: Half) -> Half | None:
-        """The open copy of a message, of which this is one, or an earlier one; None when it is decided."""
+        """Return the open copy of a message, of which this is one, or an earlier one; None when it is decided."""
         return self.find(half.first) or self.find(self._unnamed.get(half.key, -1))
 
     def is_open(self, half: Half) -> bool:
-        """Whether exactly this copy is open."""
+        """Return whether exactly this copy is open."""
         return self._open.get(half.queue_offset) is half
 
     def progress(self) -> tuple[int, int]:
@@ -209,7 +209,7 @@ class OpenHalves:
 
 
 def op_offsets(body: bytes) -> list[int]:
-    """The half offsets in an op record's body: decimal, separated or followed by commas."""
+    """Return the half offsets in an op record's body: decimal, separated or followed by commas."""
     words = body.decode(errors="replace").split(OP_SEPARATOR)
     return [number for word in words if (number := _number(word)) is not None]
 

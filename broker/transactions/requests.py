@@ -173,7 +173,7 @@ class TransactionRequests:
             raise Refusal(Cause.SYSTEM_ERROR, "The transaction state table offset wrong")
 
     def _final(self, record: Record, half: Half) -> QueuedDraft:
-        """The message as consumers get it; parked when it is delayed."""
+        """Return the message as consumers get it; parked when it is delayed."""
         properties = dict(record.property_map)
         name, queue_id = properties.get(REAL_TOPIC, ""), properties.get(REAL_QUEUE_ID, "")
         self._metadata.check_decided(name)

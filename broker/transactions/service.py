@@ -182,7 +182,7 @@ class TransactionService:
                 self._ops.decided(half.queue_offset)
 
     def first_left(self) -> Generator[None, None, int]:
-        """Queue offset of the first half message that is open and that no other master has, found in steps.
+        """Return the queue offset of the first half message that is open and that no other master has, found in steps.
 
         It holds for the last time that this slave stood in; 0 when it never did.
         """
@@ -197,19 +197,19 @@ class TransactionService:
     # ---- decisions
 
     def is_resumed(self, record: Record) -> bool:
-        """Whether this message, which was given up, is in the half topic again and undecided."""
+        """Return whether this message, which was given up, is in the half topic again and undecided."""
         return self._topics.table.find(self._first_of(record)) is not None
 
     def is_committed_late(self, record: Record) -> bool:
-        """Whether this message, which was given up, is known to be committed since."""
+        """Return whether this message, which was given up, is known to be committed since."""
         return self._first_of(record) in self._committed
 
     def is_decided_late(self, record: Record, decide: Callable[[], None]) -> bool:
-        """As `is_busy`, for a message that was given up."""
+        """Return whether a message that was given up is being decided or put back; see `is_busy`."""
         return self._waits(self._given_up.get(self._first_of(record)), decide)
 
     def _first_of(self, record: Record) -> int:
-        """The physical offset of the first record of a message that was given up.
+        """Return the physical offset of the first record of a message that was given up.
 
         What is given up names the last copy, and this the first record. If the copy is deleted, it stands for it.
         """
@@ -241,7 +241,7 @@ class TransactionService:
         return True
 
     def is_busy(self, record: Record, decide: Callable[[], None]) -> bool:
-        """Whether the message of which this is a copy is being decided or put back.
+        """Return whether the message of which this is a copy is being decided or put back.
 
         If so, `decide` is called when that is done, or when this node stops leading.
 
@@ -274,7 +274,7 @@ class TransactionService:
         return self._topics.table.find_copy_of(one) or self._given_up.get(one.first)
 
     def is_committed(self, record: Record) -> bool:
-        """Whether the message of which this is a copy is known to be committed; older commits are not."""
+        """Return whether the message of which this is a copy is known to be committed; older commits are not."""
         return half_of(record, 0).first in self._committed or record.physical_offset in self._deliveries.committed
 
     def commit(self, half: Half, draft: QueuedDraft, done: Callable[[bool], None]) -> None:

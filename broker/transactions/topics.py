@@ -105,7 +105,7 @@ class TransactionTopics:
         return True
 
     def look_up(self, physical_offset: int) -> Record | None:
-        """The record at a physical offset; None when there is none or it is damaged.
+        """Return the record at a physical offset; None when there is none or it is damaged.
 
         A half message that was passed over is open from now on.
 

@@ -4,7 +4,7 @@
                every member answered, too few are sound for a quorum,
                and this log is the longest of all                            -> SALVAGE: campaign for all votes
     vote       a quorum says yes; in a salvage election: every member        -> WON: lead
-               so many say no that this cannot be                            -> LOST: ask again later
+               too many say no for that                                      -> LOST: ask again later
 
 A *recovering* member may have forgotten entries that it acknowledged. Its vote does not count, not even for itself:
 otherwise a log without an acknowledged entry could win. If so many members are recovering that no quorum of sound ones

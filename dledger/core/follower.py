@@ -27,7 +27,7 @@ class Follower:
 
     Attributes:
         leader_id: None until a leader of this term is heard; within the term it never changes afterwards.
-        leader_commit: the highest commit index that the leader has told, of entries that may be missing here.
+        leader_commit: the highest commit index received from the leader, also of entries that are missing here.
         matched_index: the log is known to equal the leader's up to here; `NO_INDEX` before the leader has shown it.
             Invariant: the commit index is never raised above it.
         heard_ms: when the leader was last heard.
@@ -35,7 +35,7 @@ class Follower:
         recover_target: index up to which the log must be held and counted before this node is sound again; `NO_INDEX`
             before the leader has sent it. A node that forgot its votes must also have heard every other member.
         missed_index: damaged entry of which the leader has no copy; `NO_INDEX` for none. As long as it is damaged, and
-            known to be committed, this log is told to end before it, so that a leader that has deleted it sends an
+            known to be committed, this log is reported to end before it, so that a leader that has deleted it sends an
             install. If it is not committed, the leader may have another entry there, which replaces it.
     """
 
@@ -107,7 +107,8 @@ class Follower:
 
         The state arrives in parts, which are collected; the log is replaced when the last one is there. A log that
         reaches that far must be equal up to there to be kept. If it is, but has a damaged entry that the leader has
-        deleted, it drops the entries that the leader's log has no more, and keeps those that this node acknowledged.
+        deleted, it drops the entries that the leader's log does not have any more, and keeps those that this node
+        acknowledged.
 
         Returns:
             False: the log reaches that far, so the request is late, and only answered.

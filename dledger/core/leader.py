@@ -254,7 +254,7 @@ class Leader:
     # -- following
 
     def tick(self) -> bool:
-        """Send heartbeats when they are due, and the commit index to those that were not told it with entries.
+        """Send heartbeats when they are due, and the commit index to followers that did not get it with entries.
 
         Returns:
             False if no quorum answers any more, and this node must stop leading.

@@ -134,7 +134,7 @@ class Raft:
     def proposed(self) -> None:
         """Replicate the reserved entries: they are in the log."""
         if self.member.leader is not None:
-            # not before its first entry is written: if that fails, nobody has told what may be missing
+            # not before its first entry is written: if that fails, nobody was told what may be missing
             self.state.become_sound(self.settings.node_id)
             self.member.leader.replicate()
 

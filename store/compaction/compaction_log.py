@@ -32,7 +32,7 @@ from store.time_slice import TimeSlice
 log = logging.getLogger(__name__)
 
 _SCAN_UNITS = 800
-"""At least so many units are looked at for one answer, as in other queues."""
+"""Number of units that are looked at for one answer, at least, as in other queues."""
 
 
 class RecordReader(Protocol):

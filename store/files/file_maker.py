@@ -29,7 +29,7 @@ class FileMaker:
     Args:
         pool: new files borrow from it; None: they are written directly.
         warms_up: whether new files are warmed up.
-        flush_pages: while a file is warmed up, flush each so many pages; 0: leave that to the system.
+        flush_pages: while a file is warmed up, flush it after every so many pages; 0: leave that to the system.
     """
 
     def __init__(self, pool: TransientPool | None = None, *, warms_up: bool = False, flush_pages: int = 0) -> None:

@@ -46,7 +46,7 @@ __all__ = [
 
 _CLEAR_BY_HAND_BYTES = 1 << 20
 _FOLIO_BYTES_MAX = 8 << 20
-"""Linux keeps at most so many bytes of a file in its page cache as one folio, at a multiple of its size."""
+"""Most bytes of a file that Linux keeps in its page cache as one folio, at a multiple of its size."""
 
 
 class MappedFile(FileMapping):

@@ -42,7 +42,7 @@ class Committer:
 
     Args:
         queue: its `committed_offset` is moved here.
-        on_committed: told the new committed offset.
+        on_committed: called with the new committed offset.
         on_failed: called once, when a write failed; `on_committed` is not called afterwards.
     """
 

@@ -53,7 +53,7 @@ class Flusher:
     Args:
         queue: its `flushed_offset` and its files' `flush_position` are moved here.
         on_failed: called once, when a sync failed; no `done` is called afterwards.
-        on_flushed: told the new flushed offset and the seconds the sync took; for metrics.
+        on_flushed: called with the new flushed offset and the seconds that the sync took; for metrics.
     """
 
     def __init__(

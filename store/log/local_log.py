@@ -125,9 +125,9 @@ class LocalLog:
         """Start the threads that commit and flush, each as the configuration says when.
 
         Args:
-            on_committed: told the new committed offset; only called where there is a pool.
+            on_committed: called with the new committed offset, if there is a pool.
             on_failed: called once, when a sync or a commit failed; nothing is durable from then on.
-            on_flushed: told the flushed offset and the seconds of each sync; for metrics.
+            on_flushed: called with the flushed offset and the seconds of each sync; for metrics.
         """
         config = self.config
         self._flusher = Flusher(self.queue, self._loop, on_failed=on_failed, on_flushed=on_flushed)

@@ -96,7 +96,7 @@ class BatchQueue(ConsumeQueue):
         return memoryview(b"")
 
     def records_from(self, offset: int, count: int) -> Iterator[tuple[int, int, Unit]]:
-        """`(first offset, offset behind, unit)` of up to `count` records, from the one on that holds `offset`."""
+        """Yield `(first offset, offset behind, unit)` of up to `count` records, from the one on that holds `offset`."""
         if not self.min_offset <= offset < self.max_offset:
             return
         start = self._slot_of(offset)
@@ -113,7 +113,7 @@ class BatchQueue(ConsumeQueue):
         return offset + 1
 
     def iterate(self, start: int, end: int) -> Iterator[tuple[int, Unit]]:
-        """`(first offset, unit)` of the records that hold dispatched messages of `[start, end)`."""
+        """Yield `(first offset, unit)` of the records that hold dispatched messages of `[start, end)`."""
         for base, _, unit in self.records_from(max(start, self.min_offset), self._slots.max_offset):
             if base >= end:
                 return

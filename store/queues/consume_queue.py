@@ -223,7 +223,7 @@ class ConsumeQueue:
         self.put(*entry[:4])
 
     def tags_code(self, unit: Unit) -> int | None:
-        """The tags code of a unit; None when it is not known."""
+        """Return the tags code of a unit; None when it is not known."""
         return unit[2]
 
     def reserve(self, end_offset: int) -> None:
@@ -252,7 +252,7 @@ class ConsumeQueue:
             self._drop_held()
 
     def units(self, offset: int, count: int) -> memoryview:
-        """Up to `count` dispatched units from `offset` on, as they lie in one file; empty outside `[min, max)`."""
+        """Return up to `count` dispatched units from `offset` on that lie in one file; none outside `[min, max)`."""
         if not self.min_offset <= offset < self.max_offset:
             return memoryview(b"")
         end = self.max_offset
@@ -272,23 +272,23 @@ class ConsumeQueue:
         return file.view[(offset - base) * self.unit_size : (end - base) * self.unit_size]
 
     def unit(self, offset: int) -> Unit | None:
-        """One dispatched unit, or None outside `[min_offset, max_offset)`."""
+        """Return one dispatched unit, or None outside `[min_offset, max_offset)`."""
         units = self.units(offset, 1)
         return self.unit_struct.unpack(units) if units else None
 
     def file_end(self, offset: int) -> int:
-        """First unit of the file behind the one that holds unit `offset`."""
+        """Return the first unit of the file behind the one that holds unit `offset`."""
         return offset - offset % self._files.file_units + self._files.file_units
 
     def iterate(self, start: int, end: int) -> Iterator[tuple[int, Unit]]:
-        """`(queue_offset, unit)` of the dispatched units of `[start, end)`, across files."""
+        """Yield `(queue_offset, unit)` of the dispatched units of `[start, end)`, across files."""
         while units := self.units(start, max(end - start, 0)):
             for unit in self.unit_struct.iter_unpack(units):
                 yield start, unit
                 start += 1
 
     def records_from(self, offset: int, count: int) -> Iterator[tuple[int, int, Unit]]:
-        """`(first offset, offset behind, unit)` of up to `count` records, from the one that holds `offset`."""
+        """Yield `(first offset, offset behind, unit)` of up to `count` records, from the one that holds `offset`."""
         for start, unit in self.iterate(offset, min(offset + count, self.max_offset)):
             yield start, start + 1, unit
 
