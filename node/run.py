@@ -9,24 +9,42 @@ import asyncio
 import errno
 import logging
 import os
-import resource
 import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 
 import uvloop
 
 from node.errors import CommandError, UsageError
-from node.logging_format import OneLineFormatter
 from telemetry.collector import without_collections
+from telemetry.descriptors import allow_all_descriptors
 
 _CLOSE_LIMIT_S = 10.0
 _SWITCH_S = 0.001
 """Seconds for which another thread's Python code may keep the loop waiting. Python's default of 5 ms would be spent in
 each turn of the loop while a thread writes large tables."""
+
+_FORMAT: Final = "%(asctime)s %(levelname)s %(name)s %(message)s"
+_ESCAPES: Final = {
+    number: f"\\x{number:02x}" if number < 0x100 else f"\\u{number:04x}"
+    for number in (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+}
+"""Control characters, line separators, and those that change the direction of writing."""
+
 _log = logging.getLogger(__name__)
+
+
+class OneLineFormatter(logging.Formatter):
+    """Escapes in the message what would begin a new line or move a terminal's cursor; tracebacks keep their lines."""
+
+    def __init__(self) -> None:
+        super().__init__(_FORMAT)
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 (the name is logging's)
+        record.message = record.message.translate(_ESCAPES)
+        return super().formatMessage(record)
 
 
 class RunnableNode(Protocol):
@@ -101,7 +119,7 @@ def _path(conf: str | None) -> Path | None:
 
 
 def _run(make: Callable[[], RunnableNode], name: str, notices: Sequence[str]) -> int:
-    _allow_all_descriptors()
+    allow_all_descriptors()
     os.umask(0o077)  # messages and passwords are nobody else's on this machine
     sys.setswitchinterval(_SWITCH_S)
     handler = logging.StreamHandler(sys.stdout)
@@ -115,12 +133,6 @@ def _run(make: Callable[[], RunnableNode], name: str, notices: Sequence[str]) ->
         except _start_errors() as error:
             raise CommandError(_explain(error)) from error
     return 0
-
-
-def _allow_all_descriptors() -> None:
-    """Raise the limit of open files to the maximum: each connection needs one, and the usual limit is 1024."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _start_errors() -> tuple[type[Exception], ...]:

@@ -8,7 +8,6 @@ Source: apache/rocketmq `store/.../DefaultMessageStore.java` (load, start, shutd
 
 import asyncio
 import logging
-import resource
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -26,6 +25,7 @@ from store.recovery.queue_recovery import Needed, QueueRecovery, recover_queues,
 from store.recovery.queue_trust import believed_ends
 from store.replicated_log import ReplicatedLog
 from store.store_config import StoreConfig
+from telemetry.descriptors import allow_all_descriptors
 
 if TYPE_CHECKING:
     from store.index.builder import IndexBuilder
@@ -98,7 +98,7 @@ async def open_store(
     Raises:
         StoreFormatError, DiskFullError, DiskFailedError.
     """
-    _allow_all_descriptors()
+    allow_all_descriptors()  # before Python 3.13 each mapped file keeps one
     loop = asyncio.get_running_loop()
     queues = QueueTable(config.folders.queues, config.queue_file_size_bytes, config.kinds, config.hold_from)
     recovery = await asyncio.to_thread(_recover, config, directory, queues, replicated_log, needed)
@@ -258,9 +258,3 @@ async def open_classic_store(
         await commit_log.close()
         directory.close_after(error)
         raise
-
-
-def _allow_all_descriptors() -> None:
-    """Raise the limit of open files: before Python 3.13 each mapped file keeps one, and the usual limit is 1024."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

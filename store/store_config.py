@@ -9,7 +9,6 @@ from ledgermq.message.queue_unit import UNIT_SIZE
 from ledgermq.remoting.config_key import PATH, POSITIVE, STORE, converted, key, section
 from store.cleaning.config import CleaningConfig
 from store.compaction.config import CompactionConfig
-from store.directory.folders import Folders
 from store.index.config import IndexConfig
 from store.queues.cold_limits import ColdLimits
 from store.queues.held_units import MAPPED_MIN
@@ -19,6 +18,33 @@ UNTRUSTED_WALK_BYTES = 4 << 30
 """More than the queues' files may lack: what `store.recovery.checkpointer` lets come before it writes held units."""
 _WHOLE_UNITS = converted(POSITIVE, lambda size: -(-size // UNIT_SIZE) * UNIT_SIZE, int)
 """Sizes, rounded up to whole units as RocketMQ does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Folders:
+    """The folders below `root` in which the parts of a store are kept, by RocketMQ's names."""
+
+    root: Path
+
+    @property
+    def tables(self) -> Path:
+        """Folder of the tables: topics, groups, consumer offsets and users."""
+        return self.root / "config"
+
+    @property
+    def commit_log(self) -> Path:
+        """Folder of the classic log, unless the configuration names another one."""
+        return self.root / "commitlog"
+
+    @property
+    def queues(self) -> Path:
+        """Folder of the plain consume queues; those of other kinds are beside it."""
+        return self.root / "consumequeue"
+
+    @property
+    def index(self) -> Path:
+        """Folder of the key index."""
+        return self.root / "index"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -63,6 +63,12 @@ class DescriptorWatch:
             self._before_s, self._since = self._exhausted_s(), None
 
 
+def allow_all_descriptors() -> None:
+    """Raise the limit of open files to the maximum: the usual limit of 1024 is too low for a server."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
 def _is_exhausted() -> bool:
     try:
         os.close(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))

@@ -70,7 +70,6 @@ class Parking:
         self._index = index
         self._clock_ms = clock_ms
         self._random = random.Random()
-        self._half: SendTarget | None = None
 
     def park(self, target: SendTarget, properties: bytes, reconsume_times: int = 0) -> Parked | None:
         """Return where a message for `target` waits; None if it does not wait. `properties` end with 0x02.

@@ -59,44 +59,33 @@ _Json = Mapping[str, Any]
 _C = TypeVar("_C")
 
 
-def encode_files(state: ReplicatedState) -> list[tuple[str, bytes]]:
-    """Return `(name, content)` of each file, in the order in which they must be written."""
-    return [(name, encode(state)) for name, (encode, _) in _FILES.items() if _is_needed(name, state)]
-
-
-def write_files(directory: Path, files: list[tuple[str, bytes]]) -> None:
-    """Replace the files, in order, each durable before the next. Blocks for flushes: not for the event loop.
-
-    Raises:
-        OSError, StoreError: the disk refused; files already replaced stay so, which is harmless.
-    """
-    for name, content in files:
-        write_config(directory / name, content)
-
-
 class StateWriter:
-    """Writes the files, except for those whose table has not changed since. Used by one thread at a time."""
+    """Writes the files, except for those whose table has not changed since. Used by one thread at a time.
+
+    Each file is durable before the next is written, which blocks. Every method raises OSError or StoreError if the disk
+    refuses; files already replaced stay so, which is harmless.
+    """
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._versions: dict[str, object] = {}
 
     def write(self, state: ReplicatedState) -> None:
-        """Write `state`, which must not change meanwhile; raises as `write_files`."""
+        """Write the tables of `state`, which must not change meanwhile."""
         for name, (encode, version) in _FILES.items():
             present = version(state)
             if not _is_needed(name, state):
                 continue
             if name not in self._versions or self._versions[name] != present:
-                write_files(self._directory, [(name, encode(state))])
+                write_config(self._directory / name, encode(state))
                 self._versions[name] = present
 
     def write_mark(self, state: ReplicatedState) -> None:
-        """Write the mark only; the tables on disk may be newer. Raises as `write_files`."""
-        write_files(self._directory, [(STATE_FILE, _state_file(state))])
+        """Write the mark only; the tables on disk may be newer."""
+        write_config(self._directory / STATE_FILE, _state_file(state))
 
     def rewrite(self, state: ReplicatedState) -> None:
-        """As `write`, including unchanged files."""
+        """Write all files, also those that have not changed."""
         self._versions.clear()
         self.write(state)
 

@@ -4,7 +4,6 @@ import logging
 
 from broker.role import Role
 from broker.state.clamping import clamp_to_own_log
-from broker.state.java_tables import whole_tables
 from broker.state.metadata import Metadata
 from broker.state.offsets import ConsumerOffsets
 from broker.state.tables import Propose, ReplicatedState, StateChange
@@ -37,7 +36,8 @@ class StateSubsystem(Subsystem):
     def lead(self) -> None:
         """Replicate this leader's tables once if those of members may differ.
 
-        They do if a Java group left them, or if the log lacks records that this leader's tables have.
+        They may if a Java group left them, whose members copied them by polling, or if the log lacks records that this
+        leader's tables have. Tables that are written afterwards have our member `writtenBy`, so this happens once.
         """
         if clamp_to_own_log(self._state, self._store):
             log.warning("the log lacks records that the tables have: positions in them are set back to its end")
@@ -45,7 +45,7 @@ class StateSubsystem(Subsystem):
             self._metadata.on_changed()
         if not self._role.is_alone and self._state.is_foreign:
             self._state.is_foreign = False
-            for change in whole_tables(self._state):
+            for change in self._state.whole():
                 self._propose(change, self._on_replicated)
 
     def follow(self) -> None:

@@ -6,7 +6,7 @@ A change has absolute values only, so applying changes again, even from an older
 Uncommitted changes are not here; the leader keeps them in `metadata` and `offsets`.
 """
 
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
 
@@ -23,6 +23,9 @@ from store.timer.timer_message import TIMER_TOPIC
 
 OFFSET_KEY_SEPARATOR = "@"
 REMOVED_MAX = 100_000
+
+_NAMES_MAX: Final = 500
+"""Names in one change of `ReplicatedState.whole`; keeps its record far below the longest one."""
 
 _V = TypeVar("_V")
 _R = TypeVar("_R", int, int | None)
@@ -245,6 +248,21 @@ class ReplicatedState:
         copy.file_extras, copy.is_foreign = self.file_extras, self.is_foreign
         return copy
 
+    def whole(self) -> Iterator[StateChange]:
+        """Yield changes that together have all values that a Java group may leave different on its members."""
+        for topics in _parts(self.topics):
+            yield StateChange(topics=topics)
+        for groups in _parts(self.groups):
+            yield StateChange(groups=groups)
+        for offsets in _parts(self.offsets):
+            yield StateChange(offsets={key: dict(queues) for key, queues in offsets.items()})
+        for modes in _parts(self.pop.modes):
+            yield StateChange(pop=PopChange(modes=modes))
+        for users in _parts(self.users):
+            yield StateChange(users=users)
+        for acls in _parts(self.acls):
+            yield StateChange(acls=acls)
+
     def apply_record(self, physical_offset: int, record: memoryview) -> StateChange:
         """Apply a dispatched record of the state topic, and return its change; called in log order, on every node.
 
@@ -385,6 +403,12 @@ class ReplicatedState:
     def _forget_places(self, table: dict[str, dict[int, int]], is_gone: Callable[[str, str], bool]) -> None:
         for key in [key for key in table if is_gone(*key.split(OFFSET_KEY_SEPARATOR, 1))]:
             del table[key]
+
+
+def _parts(table: Mapping[str, _V]) -> Iterator[dict[str, _V]]:
+    ordered = sorted(table)
+    for start in range(0, len(ordered), _NAMES_MAX):
+        yield {name: table[name] for name in ordered[start : start + _NAMES_MAX]}
 
 
 def _configs(table: Mapping[str, TopicConfig | GroupConfig | User | Acl | Lane | None]) -> dict[str, Any]:

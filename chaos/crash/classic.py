@@ -17,7 +17,6 @@ from random import Random
 from types import SimpleNamespace
 from unittest import mock
 
-from broker.state.files import write_files
 from chaos.crash.errors import DisagreeError, ImageRefusedError, InventedError, LostError
 from chaos.crash.ledger import Appended, Cut, Durable, FoundAtStart, Item, Ledger, Replaced, Replacing, Trimming
 from chaos.crash.recorder import Recorder
@@ -26,6 +25,7 @@ from ledgermq.message.properties import encode_properties
 from ledgermq.message.record import decode_record
 from ledgermq.remoting.refusal import Refusal
 from store.directory import boot as boot_of_machine
+from store.directory.config_file import write_config
 from store.errors import StoreError
 from store.index.config import IndexConfig
 from store.log.commit_log import CommitLog, CommitLogConfig
@@ -185,7 +185,7 @@ class ClassicRun:
         self._small_count += 1
         content = b'{"topicConfigTable":{}, "dataVersion":{"counter":%d}}' % self._small_count
         self._recorder.note(Replacing(_SMALL_FILE, content))
-        write_files(self._store.directory.config, [(_SMALL_FILE, content)])
+        write_config(self._store.directory.config / _SMALL_FILE, content)
         self._recorder.note(Replaced(_SMALL_FILE, content))
 
     async def _trim(self) -> None:

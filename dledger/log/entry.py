@@ -46,7 +46,6 @@ __all__ = [
     "body_fault",
     "check_span",
     "encode_entry",
-    "encode_index_unit",
     "header_fault",
     "read_header",
 ]
@@ -63,11 +62,6 @@ def encode_entry(index: int, term: int, position: int, body: Buffer, *, body_crc
     crc = crc32(body) if body_crc is None else body_crc
     size = HEADER_SIZE + len(body)
     return HEADER.pack(MAGIC, size, index, term, position, 0, 0, crc, len(body)) + bytes(body)
-
-
-def encode_index_unit(header: EntryHeader) -> bytes:
-    """Return the index unit of an entry."""
-    return INDEX_UNIT.pack(header.magic, header.position, header.size, header.entry_index, header.term)
 
 
 def body_fault(buffer: Buffer, offset: int, header: EntryHeader, *, records: bool) -> str | None:

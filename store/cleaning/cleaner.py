@@ -58,7 +58,6 @@ class Cleaner:
         holds: functions; each returns the physical offset up to which the log may be dropped as far as its owner is
             concerned.
         followers: functions that are called with the log's `min_offset` when that has risen.
-        space: as measured last; None before the first time.
         deleted_files: number of files of the log that were deleted.
         waits_for_archive: old files stay because no archive holds them.
     """
@@ -75,7 +74,6 @@ class Cleaner:
         self.config = config
         self.holds: list[Callable[[], int]] = [lambda: store.dispatched_offset]
         self.followers: list[Callable[[int], None]] = []
-        self.space: StoreSpace | None = None
         self.deleted_files = 0
         path = config.archive_path if config.archive_required else None
         self._gate = ArchiveGate(path) if path is not None else None
@@ -115,7 +113,7 @@ class Cleaner:
         Raises:
             OSError, DiskFailedError: the disk refuses; the next round tries again.
         """
-        self.space = space = await asyncio.to_thread(self._measure)
+        space = await asyncio.to_thread(self._measure)
         verdict = judge(self.config, space, self._hour(), by_hand=self._rounds_by_hand > 0)
         self._rounds_by_hand = max(self._rounds_by_hand - 1, 0)
         self._take_or_refuse(verdict, space)

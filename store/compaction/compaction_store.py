@@ -212,7 +212,7 @@ class CompactionStore:
         return None if found is None else found.first_offset
 
     def log_of(self, topic: str, queue_id: int) -> CompactionLog | None:
-        """Return the log of a queue."""
+        """Return the open log of a queue; None without one."""
         return self._logs.get((topic, queue_id))
 
     # ---- the kept messages of another node
@@ -326,7 +326,7 @@ class CompactionStore:
         Raises:
             Refusal: RECOVERING, this node lacks them itself; QUERY_NOT_FOUND, it has no such queue.
         """
-        found = self._logs.get((topic, queue_id))
+        found = self.log_of(topic, queue_id)
         if found is None:
             raise Refusal(Cause.QUERY_NOT_FOUND, f"queue {topic[:80]}/{queue_id} is not compacted here")
         if found.lacks_history:

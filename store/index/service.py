@@ -75,12 +75,10 @@ class IndexService:
 
     Attributes:
         config: the builder's.
-        queries: answered so far.
     """
 
     def __init__(self, builder: IndexBuilder, store: FollowedStore, loop: asyncio.AbstractEventLoop) -> None:
         self.config = builder.config
-        self.queries = 0
         self._store = store
         self._loop = loop
         self._builder = builder
@@ -196,9 +194,7 @@ class IndexService:
             future = self._builder.query(window, count_max)
         except RuntimeError as error:  # closed between request and answer
             raise DiskFailedError(self.config.directory, "the key index is closed") from error
-        result = await asyncio.wrap_future(future)
-        self.queries += 1
-        return result
+        return await asyncio.wrap_future(future)
 
     async def catch_up(self, patience_s: float | None = None) -> None:
         """Return when the keys of all records dispatched so far are with the builder.

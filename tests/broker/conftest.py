@@ -10,7 +10,7 @@ import pytest
 
 from broker.log_follower import LogFollower
 from broker.parts import Parts
-from broker.state.files import encode_files, write_files
+from broker.state.files import StateWriter
 from broker.timers import Timers
 from dledger.refusals import not_leader
 from ledgermq.message.hosts import Host, encode_host
@@ -190,7 +190,7 @@ class Desk:
         await self.parts.delay.deliveries.drain()
         if save_tables:
             await self.parts.context.offsets.drain()
-            write_files(self.config.store.root / "config", encode_files(self.parts.context.state))
+            StateWriter(self.config.store.root / "config").write(self.parts.context.state)
         if self._timers is not None:
             await self._timers.close()
         await self.follower.close()

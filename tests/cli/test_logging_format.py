@@ -3,7 +3,7 @@
 import logging
 import sys
 
-from node.logging_format import OneLineFormatter
+from node.run import OneLineFormatter
 
 
 def test_control_characters_of_a_message_are_escaped_and_a_traceback_keeps_its_lines() -> None:

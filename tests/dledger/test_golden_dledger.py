@@ -10,7 +10,7 @@ import pytest
 
 from dledger.core.messages import Span
 from dledger.log.commit_checkpoint import load_checkpoint
-from dledger.log.entry import HEADER_SIZE, INDEX_UNIT_SIZE, encode_entry, encode_index_unit, read_header
+from dledger.log.entry import HEADER_SIZE, INDEX_UNIT, INDEX_UNIT_SIZE, encode_entry, read_header
 from dledger.log.entry_log import EntryLog
 from dledger.log.hard_state import read_hard_state
 from dledger.log.opening import OpenedLog, open_log
@@ -71,7 +71,9 @@ def test_encoding_again_gives_java_s_bytes(base: str, golden_log: Callable[..., 
         again = encode_entry(entry["index"], entry["term"], entry["pos"], raw[HEADER_SIZE:], body_crc=0)
         assert again == raw
         at = entry["index"] * INDEX_UNIT_SIZE
-        assert encode_index_unit(read_header(raw, 0)) == units[at : at + INDEX_UNIT_SIZE]
+        header = read_header(raw, 0)
+        unit = (header.magic, header.position, header.size, header.entry_index, header.term)
+        assert INDEX_UNIT.unpack_from(units, at) == unit
 
 
 @pytest.mark.parametrize("base", ["one/n0", "dead/n1", "healed/n2", "plain/p0", "plain/p1"])

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from broker.state.files import StateWriter, load_state
-from broker.state.java_tables import whole_tables
 from broker.state.settings import GroupConfig, TopicConfig
 from broker.state.tables import ReplicatedState
 from tests.broker.test_raft_brokers import Group, group
@@ -56,7 +55,7 @@ def test_whole_tables_say_everything_in_records_of_some_hundred_names() -> None:
     }
     state.groups = {"g": GroupConfig(name="g")}
     state.offsets = {"T1@g": {0: 3, 1: 4}}
-    changes = list(whole_tables(state))
+    changes = list(state.whole())
     assert len(changes) == 5
     for change in changes:
         copy.apply(change, 1)

@@ -15,9 +15,7 @@ from broker.state.files import (
     STATE_FILE,
     TOPICS_FILE,
     StateWriter,
-    encode_files,
     load_state,
-    write_files,
 )
 from broker.state.tables import ReplicatedState
 from ledgermq.remoting.codec.codes import RequestCode
@@ -53,7 +51,7 @@ def test_what_a_java_broker_knew_is_written_back_as_it_was(tree: Path, tmp_path:
     java = {
         name: load_json((tree / "config" / name).read_bytes()) for name in TABLES if (tree / "config" / name).exists()
     }
-    write_files(java_copy(tmp_path, tree), encode_files(load_state(tmp_path)))
+    StateWriter(java_copy(tmp_path, tree)).write(load_state(tmp_path))
     assert len(java) >= len(TABLES) - 1
     for name, before in java.items():
         after = load_json((tmp_path / name).read_bytes())
@@ -67,7 +65,8 @@ def test_what_a_java_broker_knew_is_written_back_as_it_was(tree: Path, tmp_path:
 
 def test_the_files_have_the_form_that_java_gives_them(tmp_path: Path) -> None:
     state = load_state(java_copy(tmp_path))
-    files = dict(encode_files(state))
+    StateWriter(tmp_path).write(state)
+    files = {name: (tmp_path / name).read_bytes() for name in (OFFSETS_FILE, DELAY_FILE, TOPICS_FILE)}
     assert b'"GoldenOrder@GoldenOrderGroup":{0:8,1:4\n\t\t},' in files[OFFSETS_FILE]
     assert b'"offsetTable":{1:3,2:2,3:1,17:0,18:0\n\t},' in files[DELAY_FILE]
     java_topic = (
@@ -89,7 +88,7 @@ def test_members_that_nobody_here_knows_survive_a_rewrite(tmp_path: Path) -> Non
     value = load_json((tmp_path / GROUPS_FILE).read_bytes())
     value["forbiddenTable"] = {"GoldenGroup": {"GoldenOrder": 1}}
     (tmp_path / GROUPS_FILE).write_bytes(file_json(value))
-    write_files(tmp_path, encode_files(load_state(tmp_path)))
+    StateWriter(tmp_path).write(load_state(tmp_path))
     topics, groups = load_json((tmp_path / TOPICS_FILE).read_bytes()), load_json((tmp_path / GROUPS_FILE).read_bytes())
     assert topics["futureTable"] == groups["futureTable"] == {"a": [1, {"b": None}]}
     assert topics["topicConfigTable"]["GoldenOrder"]["futureField"] == {"x": True}
@@ -101,14 +100,14 @@ def test_files_that_belong_to_others_are_left_alone(tmp_path: Path) -> None:
     java_copy(tmp_path)
     others = ("consumerFilter.json", "consumerOrderInfo.json", "timercheck")
     before = {name: (tmp_path / name).read_bytes() for name in others}
-    write_files(tmp_path, encode_files(load_state(tmp_path)))
+    StateWriter(tmp_path).write(load_state(tmp_path))
     assert {name: (tmp_path / name).read_bytes() for name in others} == before
 
 
 @pytest.mark.parametrize("name", [*TABLES, STATE_FILE])
 def test_a_table_and_its_backup_both_damaged_stop_the_broker_by_name(tmp_path: Path, name: str) -> None:
     for _ in range(2):
-        write_files(tmp_path, encode_files(ReplicatedState()))
+        StateWriter(tmp_path).write(ReplicatedState())
     for path in (tmp_path / name, tmp_path / f"{name}.bak"):
         path.write_bytes(path.read_bytes()[:-3])
     with pytest.raises(StoreFormatError, match=rf"{name}.*line \d+ column \d+"):
@@ -220,7 +219,7 @@ def test_delayed_messages_go_on_where_java_was(tmp_path: Path) -> None:
     progress = state.offsets["SCHEDULE_TOPIC_XXXX@CID_RMQ_SYS_LEDGERMQ_DELAY"]
     assert progress == {0: 3, 1: 2, 2: 1, 16: 0, 17: 0}
     progress[0] = 7
-    write_files(tmp_path, encode_files(state))
+    StateWriter(tmp_path).write(state)
     assert load_json((tmp_path / DELAY_FILE).read_bytes())["offsetTable"] == {"1": 7, "2": 2, "3": 1, "17": 0, "18": 0}
     assert b"LEDGERMQ_DELAY" not in (tmp_path / OFFSETS_FILE).read_bytes()
     assert load_state(tmp_path).offsets == state.offsets

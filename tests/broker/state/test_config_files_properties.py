@@ -16,9 +16,8 @@ from broker.state.files import (
     MODES_FILE,
     OFFSETS_FILE,
     TOPICS_FILE,
-    encode_files,
+    StateWriter,
     load_state,
-    write_files,
 )
 from broker.state.pop_tables import PopChange, RequestMode
 from broker.state.settings import DataVersion, GroupConfig, TopicConfig
@@ -77,7 +76,7 @@ def picture(state: ReplicatedState) -> tuple[object, ...]:
 @given(states())
 def test_any_tables_are_read_back_as_they_were_written(state: ReplicatedState) -> None:
     with tempfile.TemporaryDirectory() as name:
-        write_files(Path(name), encode_files(state))
+        StateWriter(Path(name)).write(state)
         loaded = load_state(Path(name))
     assert picture(loaded) == picture(state)
     assert not loaded.newer
@@ -97,7 +96,7 @@ def test_a_damaged_file_is_refused_or_taken_from_its_backup(
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / name
         for _ in range(1 + has_backup):
-            write_files(path.parent, encode_files(state))
+            StateWriter(path.parent).write(state)
         content = bytearray(path.read_bytes())
         content[at % len(content)] ^= flip
         del content[max(len(content) - at % 7, 1) :]
@@ -138,7 +137,7 @@ def test_a_java_broker_s_modes_and_offsets_are_newer_than_the_log_s_modes_and_mo
     pull = StateChange(pop=PopChange(modes={pair: RequestMode("PULL", 0), "U@g": RequestMode("PULL", 0)}))
     state.apply(pull, 1)
     state.offsets, state.resets = {pair: {0: 7, 1: 7}, "U@g": {0: 1}}, {pair: {0: 3}}
-    write_files(tmp_path, encode_files(state))
+    StateWriter(tmp_path).write(state)
     row = {"consumerGroup": "g", "mode": "POP", "popShareQueueNum": 0, "topic": "T"}
     by_java = {  # without `writtenBy`
         OFFSETS_FILE: {"offsetTable": {pair: {"0": 9}}},

@@ -7,7 +7,7 @@ import pytest
 
 from broker.log_follower import replay
 from broker.state import names
-from broker.state.files import OFFSETS_FILE, STATE_FILE, TOPICS_FILE, encode_files, load_state, write_files
+from broker.state.files import OFFSETS_FILE, STATE_FILE, TOPICS_FILE, StateWriter, load_state
 from broker.state.tables import ReplicatedState, StateFormatError
 from ledgermq.message.record import decode_records
 from ledgermq.remoting.codec.codes import RequestCode
@@ -123,7 +123,7 @@ def test_files_read_back_as_they_were_written(tmp_path: Path) -> None:
     state = ReplicatedState()
     state.offsets = {"T@g": {0: 5}}
     state.applied_offset = 77
-    write_files(tmp_path, encode_files(state))
+    StateWriter(tmp_path).write(state)
     loaded = load_state(tmp_path)
     assert (loaded.offsets, loaded.applied_offset) == ({"T@g": {0: 5}}, 77)
 
@@ -132,8 +132,8 @@ def test_a_missing_main_file_is_taken_from_its_backup_and_the_whole_log_replayed
     state = ReplicatedState()
     state.offsets = {"T@g": {0: 5}}
     state.applied_offset = 77
-    write_files(tmp_path, encode_files(state))
-    write_files(tmp_path, encode_files(state))
+    StateWriter(tmp_path).write(state)
+    StateWriter(tmp_path).write(state)
     (tmp_path / OFFSETS_FILE).unlink()
     loaded = load_state(tmp_path)
     assert (loaded.offsets, loaded.applied_offset) == ({"T@g": {0: 5}}, 0)
@@ -142,8 +142,8 @@ def test_a_missing_main_file_is_taken_from_its_backup_and_the_whole_log_replayed
 def test_behind_a_broken_main_file_the_whole_log_is_replayed(tmp_path: Path) -> None:
     state = ReplicatedState()
     state.applied_offset = 77
-    write_files(tmp_path, encode_files(state))
-    write_files(tmp_path, encode_files(state))
+    StateWriter(tmp_path).write(state)
+    StateWriter(tmp_path).write(state)
     (tmp_path / TOPICS_FILE).write_bytes(b'{"topicConfigTa')
     assert load_state(tmp_path).applied_offset == 0
 

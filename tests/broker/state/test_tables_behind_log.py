@@ -9,7 +9,7 @@ import pytest
 
 from broker.delay.timer_files import DeliveryFiles, open_counts, open_index
 from broker.state.clamping import clamp_to_log, clamp_to_own_log
-from broker.state.files import encode_files, load_state, write_files
+from broker.state.files import StateWriter, load_state
 from broker.state.names import STATE_TOPIC
 from broker.state.pop_core import Checkpoint
 from broker.state.pop_order import OrderedBatch
@@ -261,7 +261,7 @@ async def test_a_leader_sets_offsets_back_whose_records_its_log_has_lost(tmp_pat
     state = load_state(tables)
     state.offsets["T@g"], state.resets = {0: 50}, {"T@g": {0: 40}}
     state.ahead_to = 1 << 30  # as a start leaves them that found them ahead of the log
-    write_files(tables, encode_files(state))
+    StateWriter(tables).write(state)
     assert load_state(tables).ahead_to == 1 << 30
     await desk.start()
     state = desk.parts.context.state
