@@ -15,17 +15,16 @@ Source: apache/rocketmq `store/.../CommitLog.java` (CommitRealTimeService, 5.3.3
 
 import asyncio
 import contextlib
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from queue import SimpleQueue
 
 from store.errors import DiskFailedError, DiskFullError
 from store.files.disk import write_at
 from store.files.mapped_file import MappedFile
 from store.files.mapped_file_queue import MappedFileQueue
 from store.files.pooled_file import PooledFile
-from store.log.thresholds import Threshold
+from store.log.thresholds import IntervalTimer, Threshold
+from store.worker import Worker
 
 
 @dataclass(slots=True)
@@ -58,17 +57,15 @@ class Committer:
         self._loop = loop
         self._on_committed = on_committed
         self._on_failed = on_failed
-        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         self._is_busy = False
         self._is_wanted = False
         self._idle = asyncio.Event()
         self._idle.set()
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer = IntervalTimer(loop, self._commit_if_worth)
         self._threshold = Threshold(queue.file_size, 0, 0, 0)
         self.failed: DiskFailedError | None = None
         queue.track_commits()
-        self._thread = threading.Thread(target=self._run, name="ledgermq-commit", daemon=True)
-        self._thread.start()
+        self._worker: Worker[_Job] = Worker("ledgermq-commit", self._work)
 
     def request(self) -> None:
         """Commit everything placed so far, at once or when the running commit has ended."""
@@ -81,36 +78,28 @@ class Committer:
         if job.pieces:
             self._is_busy = True
             self._idle.clear()
-            self._jobs.put(job)
+            self._worker.put(job)
         elif job.target > self._queue.committed_offset:
             self._advance(job.target)
 
     def commit_every(self, interval_s: float, *, least_pages: int = 0, thorough_s: float = 0.0) -> None:
         """Commit at this interval (s) from now on, if the threshold is reached; 0 stops the timer."""
         self._threshold = Threshold(self._queue.file_size, least_pages, thorough_s, self._loop.time())
-        self._set_timer(interval_s)
+        if self.failed is None:
+            self._timer.start(interval_s)
 
     async def close(self) -> None:
         """Commit everything placed, unless a write has failed, then stop the thread."""
-        self._set_timer(0)
+        self._timer.stop()
         self.request()
         while self._is_busy:
             await self._idle.wait()
-        self._jobs.put(None)
-        await self._loop.run_in_executor(None, self._thread.join)
+        await self._loop.run_in_executor(None, self._worker.close)
 
-    def _set_timer(self, interval_s: float) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if interval_s > 0 and self.failed is None:
-            self._timer = self._loop.call_later(interval_s, self._commit_by_timer, interval_s)
-
-    def _commit_by_timer(self, interval_s: float) -> None:
+    def _commit_if_worth(self) -> None:
         queue = self._queue
         if self._threshold.is_reached(queue.committed_offset, queue.max_offset, self._loop.time()):
             self.request()
-        self._set_timer(interval_s)
 
     def _collect(self) -> _Job:
         queue = self._queue
@@ -123,16 +112,16 @@ class Committer:
                 job.pieces.append((file, data))
         return job
 
-    def _run(self) -> None:
-        """Run in the thread: write the pieces of each job, the oldest job first."""
-        while (job := self._jobs.get()) is not None:
-            try:
-                for file, data in job.pieces:
-                    write_at(file.fd, file.path, data, file.commit_position)
-            except (DiskFailedError, DiskFullError) as error:
-                job.error = error
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody listens any more
-                self._loop.call_soon_threadsafe(self._finished, job)
+    def _work(self, batch: list[_Job]) -> None:
+        """Run in the thread: write the pieces of the job, of which there is one at a time."""
+        (job,) = batch
+        try:
+            for file, data in job.pieces:
+                write_at(file.fd, file.path, data, file.commit_position)
+        except (DiskFailedError, DiskFullError) as error:
+            job.error = error
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody listens any more
+            self._loop.call_soon_threadsafe(self._finished, job)
 
     def _finished(self, job: _Job) -> None:
         self._is_busy = False
@@ -155,7 +144,7 @@ class Committer:
 
     def _fail(self, error: DiskFailedError | DiskFullError) -> None:
         self.failed = DiskFailedError(error.file, f"commit failed, and is not tried again: {error}")
-        self._set_timer(0)
+        self._timer.stop()
         self._on_failed(self.failed)
 
 

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from store.errors import DiskFailedError
 from store.files.mapped_file import MappedFile
 from store.files.mapped_file_queue import MappedFileQueue
-from store.log.thresholds import Threshold
+from store.log.thresholds import IntervalTimer, Threshold
 from store.worker import Worker
 
 FlushDone = Callable[[int], None]
@@ -72,7 +72,7 @@ class Flusher:
         self._requested = queue.flushed_offset
         self._generation = queue.generation
         self._jobs_in_flight = 0
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer = IntervalTimer(loop, self.flush_if_worth)
         self._threshold = Threshold(queue.file_size, 0, 0.0, loop.time())
         self._worker: Worker[_Job] = Worker("ledgermq-flush", self._work)
         self.failed: DiskFailedError | None = None
@@ -92,7 +92,8 @@ class Flusher:
     def flush_every(self, interval_s: float, *, least_pages: int = 0, thorough_s: float = 0.0) -> None:
         """Flush at this interval (s) from now on, if the threshold is reached (ASYNC_FLUSH); 0 stops the timer."""
         self._threshold = Threshold(self._queue.file_size, least_pages, thorough_s, self._loop.time())
-        self._set_timer(interval_s)
+        if self.failed is None:
+            self._timer.start(interval_s)
 
     def flush_if_worth(self) -> None:
         """Flush all committed bytes if they reach the threshold and no sync is running."""
@@ -101,16 +102,9 @@ class Flusher:
             self._note_cut(end)
             self._submit(end)
 
-    def _set_timer(self, interval_s: float) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if interval_s > 0 and self.failed is None:
-            self._timer = self._loop.call_later(interval_s, self._flush_by_timer, interval_s)
-
     async def close(self) -> None:
         """Flush all committed bytes, unless a sync has failed, then stop the thread."""
-        self._set_timer(0)
+        self._timer.stop()
         if self.failed is None and self._queue.flushed_offset < self._queue.committed_offset:
             flushed: asyncio.Future[None] = self._loop.create_future()
             self._on_failed = _chain(self._on_failed, flushed)
@@ -121,10 +115,6 @@ class Flusher:
     def abandon(self) -> None:
         """Stop the thread without a last flush, as the end of the process does; for simulated ones."""
         self._worker.end()
-
-    def _flush_by_timer(self, interval_s: float) -> None:
-        self.flush_if_worth()
-        self._set_timer(interval_s)
 
     def _note_cut(self, offset: int) -> None:
         """After a cut of the queue, lower the offsets that requests wait for to `offset` at most."""
@@ -179,7 +169,7 @@ class Flusher:
     def _fail(self, job: _Job) -> None:
         self.failed = DiskFailedError(self._queue.directory, f"sync failed, and is not tried again: {job.error}")
         self._waiting.clear()
-        self._set_timer(0)
+        self._timer.stop()
         self._on_failed(self.failed)
 
 

@@ -32,6 +32,7 @@ from store.log.committer import Committer
 from store.log.flusher import Flusher, FlushMode
 from store.log.placing import Placer, walk_file
 from store.log.recovery import recover_log
+from store.log.thresholds import IntervalTimer
 from store.recovery.batch_fields import LogBatches
 from store.recovery.record_batches import RecordBatch
 
@@ -84,7 +85,7 @@ class LocalLog:
         self._removal = FileRemoval(loop)
         self._flusher: Flusher | None = None
         self._committer: Committer | None = None
-        self._look_timer: asyncio.TimerHandle | None = None
+        self._look_timer = IntervalTimer(loop, self.queue.release_idle)
         self.last_timestamp = 0
         self._damaged: list[int] = []
         self._held: dict[int, RecordBatch] = {}
@@ -144,13 +145,12 @@ class LocalLog:
                 least_pages=config.commit_least_pages,
                 thorough_s=config.commit_thorough_interval_ms / 1000,
             )
-        self._look_timer = self._loop.call_later(LOOK_INTERVAL_S, self._look)
+        self._look_timer.start(LOOK_INTERVAL_S)
 
     async def flush_and_stop(self) -> None:
         """Commit and flush the rest, unless the disk has failed; then stop the threads. Reads still work."""
         self._maker.stop()
-        if self._look_timer is not None:
-            self._look_timer.cancel()
+        self._look_timer.stop()
         if self._committer is not None:
             await self._committer.close()
         if self._flusher is not None:
@@ -265,7 +265,3 @@ class LocalLog:
     def flush_pending_since(self) -> float | None:
         """`time.monotonic()` at which the running sync began; None when there is none. For a watchdog."""
         return self._flusher.pending_since if self._flusher is not None else None
-
-    def _look(self) -> None:
-        self.queue.release_idle()
-        self._look_timer = self._loop.call_later(LOOK_INTERVAL_S, self._look)

@@ -1,4 +1,4 @@
-"""The threshold at which gathered bytes are flushed or committed: RocketMQ's three numbers.
+"""When gathered bytes are flushed or committed without a request: at an interval, by RocketMQ's three numbers.
 
     every interval:   least_pages whole pages more than last time?  or a file full?  or `thorough_s` since all was done?
 
@@ -6,11 +6,39 @@ Source: apache/rocketmq `store/.../CommitLog.java` (FlushRealTimeService, Commit
 `logfile/DefaultMappedFile.java` (isAbleToFlush, isAbleToCommit, 5.3.3).
 """
 
+import asyncio
+from collections.abc import Callable
+
 PAGE_SHIFT = 12
 
 
+class IntervalTimer:
+    """Calls a function at an interval on the loop, from `start` to `stop`."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, action: Callable[[], None]) -> None:
+        self._loop = loop
+        self._action = action
+        self._handle: asyncio.TimerHandle | None = None
+
+    def start(self, interval_s: float) -> None:
+        """Call the function every `interval_s` seconds from now on; 0 stops the timer."""
+        self.stop()
+        if interval_s > 0:
+            self._handle = self._loop.call_later(interval_s, self._run, interval_s)
+
+    def stop(self) -> None:
+        """Stop the timer; the function may call this."""
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
+
+    def _run(self, interval_s: float) -> None:
+        self.start(interval_s)
+        self._action()
+
+
 class Threshold:
-    """Decides by offsets in the log.
+    """The threshold of gathered bytes, by offsets in the log.
 
     Args:
         file_size: bytes of a file of the log; a full file reaches the threshold.
