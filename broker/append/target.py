@@ -85,6 +85,7 @@ class SendTargets:
         self.known: dict[tuple[str | None, str | None], SendTarget] = {}
         self.repeated: dict[tuple[bytes, bytes], SendTarget] = {}
         self._checked: dict[str, TopicConfig] = {}  # topics of known targets
+        self._queue_ids: dict[bytes, bytes] = {}  # one object for a queue id of all topics
 
     def forget(self) -> None:
         """Clear the cache, since topics, groups or the role have changed."""
@@ -98,35 +99,38 @@ class SendTargets:
         Raises:
             Refusal: NOT_LEADER, NO_PERMISSION, INVALID_PARAMETER, TOPIC_NOT_EXIST, GROUP_NOT_EXIST or DISK_FULL.
         """
-        target = self._found(fields)
-        if self._may_be_kept(target):
-            self.known[target.queue.topic, str(target.queue_id)] = target
-        return target
-
-    def find_repeated(self, send: RepeatedSend) -> SendTarget:
-        """Find a target as `find` does, for a send whose target is not in `repeated`."""
-        target = self._found(send.ext)
-        if self._may_be_kept(target) and send.queue_id == b"%d" % target.queue_id:
-            self.repeated[target.topic, send.queue_id] = target
-        return target
-
-    def _found(self, fields: Mapping[str, str]) -> SendTarget:
         self._role.check_writable()
         name = text(fields, "b")
         topic = self._checked.get(name) or self._topic(name, fields)
-        queue_id = self._queue_id(topic, fields)
-        target = self.target(name, queue_id)
-        target.is_new = name in self._new_topics
+        target = self._target_in(topic, integer(fields, "e"))
+        if self._may_be_kept(target, topic):
+            self.known[topic.name, str(target.queue_id)] = target
+        return target
+
+    def find_repeated(self, send: RepeatedSend) -> SendTarget:
+        """Find a target as `find` does, for a send whose target is not in `repeated`: often the first of its queue."""
+        self._role.check_writable()
+        name, queue_id = send.topic.decode(), send.queue_id
+        topic = self._checked.get(name) or self._topic(name, send.ext)
+        target = self._target_in(topic, int(queue_id))
+        if self._may_be_kept(target, topic) and queue_id == b"%d" % target.queue_id:
+            self.repeated[target.topic, self._queue_ids.setdefault(queue_id, queue_id)] = target
+        return target
+
+    def _target_in(self, topic: TopicConfig, queue_id: int) -> SendTarget:
+        target = self.target(topic.name, self._queue_id(topic, queue_id))
+        target.is_new = topic.name in self._new_topics
         target.needs_key = is_compacted(topic.attributes)
         # here, so that consumer offsets, which share the batch, are not refused with it
         if (why := self._disk_full()) is not None:
             raise Refusal(Cause.DISK_FULL, why, retry_after_ms=1000)
-        if self._may_be_kept(target):
-            self._checked[target.queue.topic] = topic
         return target
 
-    def _may_be_kept(self, target: SendTarget) -> bool:
-        return not target.is_new and not target.queue.topic.startswith(names.RETRY_PREFIX)
+    def _may_be_kept(self, target: SendTarget, topic: TopicConfig) -> bool:
+        if target.is_new or topic.name.startswith(names.RETRY_PREFIX):
+            return False
+        self._checked[topic.name] = topic
+        return True
 
     def target(self, topic: str, queue_id: int) -> SendTarget:
         """Return the target of a queue that is known to exist."""
@@ -175,8 +179,7 @@ class SendTargets:
         if self._metadata.group_or_new(group) is None:
             raise Refusal(Cause.GROUP_NOT_EXIST, f"subscription group not exist, {group}")
 
-    def _queue_id(self, topic: TopicConfig, fields: Mapping[str, str]) -> int:
-        queue_id = integer(fields, "e")
+    def _queue_id(self, topic: TopicConfig, queue_id: int) -> int:
         count = topic.write_queues
         if queue_id >= max(count, topic.read_queues):
             raise Refusal(

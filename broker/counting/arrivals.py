@@ -120,6 +120,7 @@ class Arrivals:
         self._places: list[Place] = []
         self._slots = Slots()
         self._counters: Numbers = np.zeros((0, 3), np.int64)  # by tally: slots of topic, queue and series
+        self._without: list[int] = []  # tallies that have no counters yet: `settle` finds them, many at once
         self._noted: list[int] = []  # tally of each message that is not summed up yet, and its size:
         self._sizes: list[int] = []
 
@@ -165,6 +166,8 @@ class Arrivals:
 
     def settle(self) -> None:
         """Sum up what is noted; call it every `SETTLE_SECONDS`."""
+        if self._without:
+            self._find_counters()
         if not self._noted:
             return
         tallies, sizes = np.array(self._noted), np.array(self._sizes)
@@ -192,12 +195,19 @@ class Arrivals:
         self._series.forget(topic)
 
     def _made(self, place: Place) -> int:
-        topic, queue_id, kind = place
         tally = self._tallies[place] = self._slots.take()
         if tally == len(self._places):
             self._places.append(place)
-            self._counters = grown(self._counters, room_for(tally + 1, len(self._counters)))
         self._places[tally] = place
-        counters = self._topics.slot(topic), self._queues.slot(f"{topic}@{queue_id}"), self._series.slot(topic, kind)
-        self._counters[tally] = counters
+        self._without.append(tally)
         return tally
+
+    def _find_counters(self) -> None:
+        tallies, self._without = self._without, []
+        places = [self._places[tally] for tally in tallies]
+        rows = np.empty((len(places), 3), np.int64)
+        rows[:, 0] = self._topics.slots([topic for topic, _, _ in places])
+        rows[:, 1] = self._queues.slots([f"{topic}@{queue_id}" for topic, queue_id, _ in places])
+        rows[:, 2] = [self._series.slot(topic, kind) for topic, _, kind in places]
+        self._counters = grown(self._counters, room_for(self._slots.end, len(self._counters)))
+        self._counters[tallies] = rows

@@ -7,7 +7,7 @@
 Each counter behaves as a `RateCounter`; a sample holds only counters that changed, so idle ones take little.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -84,10 +84,14 @@ class RateTable:
     def __iter__(self) -> Iterator[str]:
         return iter(self._by_key)
 
-    def slot(self, key: str) -> int:
-        """Return the slot of a counter, which is made at the first call."""
-        found = self._by_key.get(key)
-        return found if found is not None else self._made(key)
+    def slots(self, keys: Sequence[str]) -> Numbers:
+        """Return the slots of counters; those that are missing are made, all at once."""
+        by_key = self._by_key
+        missing = dict.fromkeys(key for key in keys if key not in by_key)
+        if missing:
+            by_key.update((key, self._slots.take()) for key in missing)
+            self._begin(np.fromiter(map(by_key.__getitem__, missing), np.int64, len(missing)))
+        return np.fromiter(map(by_key.__getitem__, keys), np.int64, len(keys))
 
     def find(self, key: str) -> "RateTableCounter | None":
         """Return a counter, or None."""
@@ -125,8 +129,7 @@ class RateTable:
             return 0, 0, taken + 1
         return *span.sums_at(slot, number // span.rounds - span.kept + 1), span.kept
 
-    def _made(self, key: str) -> int:
-        slot = self._by_key[key] = self._slots.take()
+    def _begin(self, slots: Numbers) -> None:
         length = room_for(self._slots.end, len(self._began))
         if length > len(self._began):
             self._began = np.resize(self._began, length)
@@ -135,12 +138,11 @@ class RateTable:
             for span in self._spans:
                 span.base = grown(span.base, length)
                 span.changed = np.concatenate((span.changed, np.zeros(length - len(span.changed), bool)))
-        self._sums[slot] = 0
-        self._began[slot] = self._clock()
-        self._first_rounds[slot] = self._round
+        self._sums[slots] = 0
+        self._began[slots] = self._clock()
+        self._first_rounds[slots] = self._round
         for span in self._spans:
-            span.changed[slot] = True  # the slot's former counter is in no later sample
-        return slot
+            span.changed[slots] = True  # the slots' former counters are in no later sample
 
 
 class RateTableCounter:

@@ -201,7 +201,7 @@ class ConsumeQueue:
         Raises:
             DiskFullError, DiskFailedError: only the first of them, perhaps, were stored.
         """
-        if self._may_hold(self.max_offset + len(units) // self.unit_size):
+        if self._room_to_hold(self.max_offset + len(units) // self.unit_size):
             self._hold(units)
             return
         view = memoryview(units)
@@ -234,8 +234,8 @@ class ConsumeQueue:
         """
         if self.room_end >= end_offset:
             return
-        if self._may_hold(end_offset):
-            self.room_end = self._room_in_memory(end_offset)
+        if room_end := self._room_to_hold(end_offset):
+            self.room_end = room_end
             self._extend_held()
         else:
             self._reserve_blocks(end_offset)
@@ -247,8 +247,9 @@ class ConsumeQueue:
             DiskFullError, DiskFailedError: the units are still held.
         """
         if self._held is not None:
-            file = self._files.find_or_add(self._held_start)
-            file.write(self._held_start * self.unit_size - file.start_bytes, self._held_units(self.max_offset))
+            if units := self._held_units(self.max_offset):
+                file = self._files.find_or_add(self._held_start)
+                file.write(self._held_start * self.unit_size - file.start_bytes, units)
             self._drop_held()
 
     def units(self, offset: int, count: int) -> memoryview:
@@ -418,8 +419,8 @@ class ConsumeQueue:
 
     def _put_slowly(self, queue_offset: int, unit: Unit) -> None:
         """Set a unit beyond the open window, past 0 in an empty queue, behind a gap, or one that is stored already."""
-        if queue_offset == self.max_offset and self._may_hold(queue_offset + 1):
-            self.room_end = max(self.room_end, self._room_in_memory(queue_offset + 1))
+        if queue_offset == self.max_offset and (room_end := self._room_to_hold(queue_offset + 1)):
+            self.room_end = max(self.room_end, room_end)
             self._hold(self.unit_struct.pack(*unit))
             return
         if queue_offset < self.max_offset:
@@ -439,50 +440,44 @@ class ConsumeQueue:
         self.unit_struct.pack_into(self._buffer, (queue_offset - self._base) * self.unit_size, *unit)
         self.max_offset = queue_offset + 1
 
-    def _may_hold(self, end_offset: int) -> bool:
-        """Return whether units from the last one on to `end_offset` can be held in memory."""
+    def _room_to_hold(self, end_offset: int) -> int:
+        """Return up to where the queue is given room in memory for units below `end_offset`; 0 if they have none.
+
+        That is some units ahead, while there is plenty.
+        """
         memory = self._memory
         if memory is None or self._buffer is not _UNMAPPED:
-            return False
-        if end_offset > self._hold_limit():
-            return False
-        return end_offset <= self._end_of_given() or memory.may_take(self)
-
-    def _room_in_memory(self, end_offset: int) -> int:
-        """Return up to where the queue is given room in memory: some units ahead, while there is plenty."""
-        memory = self._memory
-        if memory is None or memory.is_half_full:
-            return end_offset
-        return min(end_offset + ROOM_AHEAD, self._hold_limit())
+            return 0
+        start = self.max_offset if self._held is None else self._held_start
+        limit = min(start + HELD_MAX, self.file_end(start))
+        if end_offset > limit or (end_offset > self._end_of_given() and not memory.may_take(self)):
+            return 0
+        return end_offset if memory.is_half_full else min(end_offset + ROOM_AHEAD, limit)
 
     def _end_of_given(self) -> int:
         """Return the end of the room in memory that the queue was given; 0 if it has no more than on disk."""
         return self.room_end if self._blocks_end < self.room_end else 0
 
-    def _hold_limit(self) -> int:
-        """Return the end of the units that can be held with those that are."""
-        start = self.max_offset if self._held is None else self._held_start
-        return min(start + HELD_MAX, self.file_end(start))
-
     def _hold(self, units: bytes) -> None:
         """Hold whole units behind the last one."""
-        memory = self._memory
+        held, memory = self._extend_held(), self._memory
         assert memory is not None, f"{self} must not hold units"
-        if self._held is None:
-            self._held = bytearray()
-            self._held_start = self.max_offset
-            memory.queues[self] = None
         count, position = len(units) // self.unit_size, (self.max_offset - self._held_start) * self.unit_size
-        self._held[position : position + len(units)] = units
+        held[position : position + len(units)] = units
         memory.count += count
         self.max_offset += count
-        self._extend_held()
 
-    def _extend_held(self) -> None:
-        """Make all the room that the queue was given, if it holds units."""
-        if self._held is not None:
-            self._held_end = self._end_of_given()
-            self._held.extend(bytes(max((self._held_end - self._held_start) * self.unit_size - len(self._held), 0)))
+    def _extend_held(self) -> bytearray:
+        """Make all the room in memory that the queue was given."""
+        held, memory = self._held, self._memory
+        if held is None:
+            assert memory is not None, f"{self} must not hold units"
+            held = self._held = bytearray()
+            self._held_start = self.max_offset
+            memory.queues[self] = None
+        self._held_end = self._end_of_given()
+        held.extend(bytes(max((self._held_end - self._held_start) * self.unit_size - len(held), 0)))
+        return held
 
     def _drop_held(self, keep: int = 0) -> None:
         """Hold only the first `keep` units."""
@@ -517,7 +512,7 @@ class ConsumeQueue:
         if held:
             position = (written - self._base) * self.unit_size
             self._buffer[position : position + len(held)] = held
-            self._drop_held()
+        self._drop_held()
 
     def _begins_anew(self, physical_offset: int) -> bool:
         """Return whether unit 0 at this physical offset is of a later topic of the same name than the stored units."""

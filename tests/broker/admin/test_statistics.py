@@ -221,7 +221,7 @@ def test_counters_of_a_table_tell_what_single_ones_tell(steps: list[tuple[int, i
             if amount:
                 single = singles.setdefault(key, RateCounter(0.0, number, changed))
                 single.add(2 * amount, 2)
-                slot = table.slot(key)
+                slot = int(table.slots([key])[0])
                 table.add(np.array([slot, slot]), np.array([amount, amount]))
             for _ in range(rounds):
                 number += 1

@@ -86,6 +86,25 @@ def test_held_units_are_found_like_others_and_no_file_is_made(table: QueueTable,
     assert table.held.count == 4
 
 
+@pytest.mark.parametrize("is_mapped", [False, True])
+def test_room_without_units_makes_no_file_and_stays_given(table: QueueTable, tmp_path: Path, is_mapped: bool) -> None:
+    """A checkpoint may come between a message's placing and its dispatch, and the log may refuse it."""
+    queue = table.get("T", 0)
+    queue.reserve(2)
+    assert (list(table.held.queues), table.held.count, queue.held_below(2)) == ([queue], 0, b"")
+    if is_mapped:
+        queue.reserve(held_units.HELD_MAX + 1)
+    else:
+        queue.write_held()
+        assert (folders(tmp_path), queue.take_unflushed()) == (set(), [])
+    assert (table.held.queues, table.held.count) == ({}, 0)
+    for number in range(2):
+        queue.put(number * 100, 100, number, number)
+    assert (numbers(queue), table.held.count) == ([0, 1], 0 if is_mapped else 2)
+    queue.keep_before(1)
+    assert (numbers(queue), table.held.count) == ([0], 0 if is_mapped else 1)
+
+
 def test_what_a_reader_has_of_held_units_stays_while_more_are_put(table: QueueTable) -> None:
     queue = table.get("T", 0)
     fill(queue, 2)
