@@ -375,7 +375,7 @@ class MessageStore:
             time_slice = time_slice or TimeSlice(SLICE_S)  # some records are dispatched, however long finding them took
             for piece in batch.pieces(_BATCH_RECORDS):
                 end = file.start_offset + piece.end
-                queues = put_plain(file, piece, self.queues.by_key)
+                queues = put_plain(file, piece, self.queues)
                 if queues is not None:
                     self._touched.update(dict.fromkeys(queues))
                     self.last_timestamp = stored_at(file, piece, -1)

@@ -17,12 +17,13 @@ from ledgermq.message.flags import TRANSACTION_PREPARED
 from ledgermq.message.frames import QUEUE_UNIT
 from ledgermq.message.layout import BLANK_SIZE_MIN
 from ledgermq.message.queue_unit import SCHEDULE_TOPIC
+from store.errors import InvalidTopicError
 from store.files.mapped_file import MappedFile
 from store.files.mapped_file_queue import MappedFileQueue
 from store.log.recovery import find_record
 from store.queues.consume_queue import ConsumeQueue
 from store.queues.dispatch import UnitFields, unit_fields
-from store.queues.queue_table import TOPIC_LENGTH_MAX
+from store.queues.queue_table import TOPIC_LENGTH_MAX, QueueTable
 from store.record_tails import Bools, Longs, Tails, slices, windows
 from store.recovery.record_batches import RecordBatch, read_batch
 
@@ -290,13 +291,11 @@ def put_run(run: QueueRun) -> bool:
     return first + count <= queue.max_offset and _holds(queue, first, memoryview(run.units.tobytes()))
 
 
-def put_plain(
-    file: MappedFile, batch: RecordBatch, known: Mapping[tuple[str | bytes, int], ConsumeQueue]
-) -> list[ConsumeQueue] | None:
-    """Put the units of a batch whose queues are all known, plain and watched by nobody; no soundness is asked for.
+def put_plain(file: MappedFile, batch: RecordBatch, table: QueueTable) -> list[ConsumeQueue] | None:
+    """Put the units of a batch whose queues are all plain and watched by nobody; no soundness is asked for.
 
     Returns:
-        The queues; None: the batch is not such a one, and nothing is put.
+        The queues, of which missing ones are made; None: the batch is not such a one, and nothing is put.
 
     Raises:
         CorruptRecordError: a record cannot be parsed; nothing is put.
@@ -305,9 +304,14 @@ def put_plain(
     groups = _grouped([(file, batch)])
     if groups is None:
         return []
-    queues = [known.get(key) for key in groups.keys]
-    plain = [queue for queue in queues if type(queue) is ConsumeQueue and not queue.is_watched]
-    if len(plain) < len(queues):
+    known = [table.by_key.get(key) for key in groups.keys]
+    if any(queue is not None and not _is_plain(queue) for queue in known):
+        return None
+    try:
+        plain = [queue or table.get(*key) for queue, key in zip(known, groups.keys, strict=True)]
+    except InvalidTopicError:
+        return None
+    if None in known and not all(map(_is_plain, plain)):
         return None
     if len(plain) * _FEW > len(groups.units):
         by_record = np.repeat(np.arange(len(plain)), np.diff(groups.firsts, append=len(groups.units)))
@@ -322,6 +326,10 @@ def put_plain(
             for unit, queue_offset, _ in one_by_one(run):
                 queue.put(*unit, queue_offset)
     return plain
+
+
+def _is_plain(queue: ConsumeQueue) -> bool:
+    return type(queue) is ConsumeQueue and not queue.is_watched
 
 
 def _holds(queue: ConsumeQueue, first: int, units: memoryview) -> bool:

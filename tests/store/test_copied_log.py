@@ -15,6 +15,7 @@ from store.files.mapped_file import MappedFile
 from store.index.batch import Entries, log_batch, records_batch
 from store.message_store import MessageStore
 from store.opening import OpenStore
+from store.recovery.batch_fields import put_plain
 from store.recovery.record_batches import RecordBatch
 from tests.store.support import FOLLOWING, MemoryLog, Recorder, eventually, open_classic, put_all, queue_table, queued
 
@@ -70,6 +71,23 @@ async def test_a_log_is_dispatched_by_the_batch_as_record_by_record(
     assert by_batch == one_by_one
     assert len(by_batch[0]) > 10
     assert by_batch[1]
+    await store.close()
+
+
+async def test_the_first_records_of_many_queues_are_dispatched_by_the_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One by one they cost several times as much, and with thousands of topics most records are such for a while."""
+    store = await open_classic(tmp_path / "a")
+    await put_all(store, [queued(store.store.queues.get(f"T{number}", 0), bytes(300)) for number in range(100)])
+    await put_all(store, [queued(store.store.queues.get("t" * 127, 0), bytes(300)) for _ in range(3)])
+    monkeypatch.setattr(message_store, "_BATCH_BYTES", 0)
+    by_batch = Mock(wraps=put_plain)
+    monkeypatch.setattr("store.message_store.put_plain", by_batch)
+    monkeypatch.setattr(MessageStore, "_new_queue", Mock(side_effect=AssertionError))
+    units, _, _ = await _dispatched(store, tmp_path / "b")
+    assert {len(found) for found in units.values()} == {20, 60}
+    assert by_batch.call_count > 0
     await store.close()
 
 
