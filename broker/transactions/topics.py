@@ -25,9 +25,9 @@ from store.time_slice import TimeSlice
 log = logging.getLogger(__name__)
 
 _RETRY_SECONDS = 1.0
+"""How long records that were passed over are not tried again."""
 _FAILURES_MAX = 16
 """Reads that may fail in one try of records that were passed over: the loop waits for each."""
-"""How long records that were passed over are not tried again."""
 
 
 class TransactionTopics:
