@@ -25,7 +25,10 @@ from ledgermq.remoting.refusal import Cause, Refusal
 from ledgermq.remoting.serving.lost_machine import watch
 from store.errors import StoreError
 
-_BACK_OFF_S: Final = (0.05, 0.1, 0.2, 0.4, 0.7, 1.0)
+_AWAY_S: Final = 0.1
+"""Longest pause before a master is dialled again that was not reached, or whose stream has ended."""
+_REFUSED_S: Final = (0.1, 0.2, 0.4, 0.7, 1.0)
+"""Longest pauses after a stream that the master or this slave has refused, by the number of refusals in a row."""
 _BUFFER_BYTES: Final = FRAME_LIMIT_BYTES + (1 << 20)
 _SNAPSHOT_LIMIT_BYTES: Final = 1 << 30
 _CONNECT_S: Final = 3.0
@@ -132,18 +135,18 @@ class Receiver:
             self._stream.report()
 
     async def _run(self) -> None:
-        failures = 0
+        refusals = 0
         while True:
             self._wake.clear()
-            is_well = await self._follow() if self._address else False
-            failures = 0 if is_well else failures + 1
-            pause_s = _BACK_OFF_S[min(failures, len(_BACK_OFF_S) - 1)] * random.uniform(0.5, 1.0)
+            is_refused = bool(self._address) and await self._follow()
+            refusals = refusals + 1 if is_refused else 0
+            pause_s = _longest_pause_s(refusals) * random.uniform(0.5, 1.0)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause_s):
                     await self._wake.wait()
 
     async def _follow(self) -> bool:
-        """Run one stream to its end; return whether bytes of the log were received."""
+        """Run one stream to its end; return whether it was refused, as it probably will be again."""
         stream, address = _Stream(self._slave, self._loop), self._address
         host, _, port = address.rpartition(":")
         error: Exception | None = None
@@ -160,11 +163,15 @@ class Receiver:
         try:
             # after a change of address another master, perhaps this node, decides what is cut
             if isinstance(error, DivergedLogError) and address == self._address and self._slave.resolve(error):
-                return True
+                return False
         except (StoreError, OSError) as failure:
             error = failure
         self._slave.lost(error)
-        return stream.has_begun and not isinstance(error, Refusal | StoreError | HaError)
+        return stream.was_connected and (not stream.has_begun or isinstance(error, Refusal | StoreError | HaError))
+
+
+def _longest_pause_s(refusals: int) -> float:
+    return _REFUSED_S[min(refusals, len(_REFUSED_S)) - 1] if refusals else _AWAY_S
 
 
 class _Phase(enum.Enum):
@@ -203,12 +210,13 @@ class _Stream(asyncio.BufferedProtocol):
         self._heard_s = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self.ended: asyncio.Future[Exception | None] = loop.create_future()
-        self.has_begun = False
+        self.was_connected = self.has_begun = False
 
     # ---- asyncio's protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Send the first bytes."""
+        self.was_connected = True
         self._transport = transport = cast(asyncio.Transport, transport)  # uvloop's transport is no subclass
         watch(transport)
         self._heard_s = self._loop.time()

@@ -15,7 +15,7 @@ import pytest
 from ha.core.copies import Copy, CopyRules
 from ha.core.stream import Report
 from ha.log_ends import tail_of, whole_records_end
-from ha.receiver import _Stream
+from ha.receiver import _longest_pause_s, _Stream
 from ha.slave import Slave
 from ledgermq.remoting.refusal import Cause, Refusal
 from store.errors import DiskFailedError, DiskFullError
@@ -113,6 +113,31 @@ async def test_a_slave_dials_again_within_a_moment(tmp_path: Path) -> None:
             first.put(200)
             await copied(first, second)
             assert second.log.state.role is LogRole.SLAVE
+
+
+async def refuse(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    writer.close()
+
+
+@pytest.mark.parametrize("is_refused", [False, True], ids=["is away", "refuses it"])
+async def test_a_slave_dials_every_100_ms_unless_it_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_refused: bool
+) -> None:
+    (free,) = free_ports(1)
+    listener = await asyncio.start_server(refuse, "127.0.0.1", free)
+    if not is_refused:
+        listener.close()
+    pauses: list[float] = []
+
+    def longest(refusals: int) -> float:
+        pauses.append(_longest_pause_s(refusals))
+        return 0.001
+
+    monkeypatch.setattr("ha.receiver._longest_pause_s", longest)
+    async with slave(tmp_path, free):
+        await eventually(lambda: len(pauses) >= 6)
+    listener.close()
+    assert pauses[:6] == ([0.1, 0.2, 0.4, 0.7, 1.0, 1.0] if is_refused else [0.1] * 6)
 
 
 @pytest.mark.parametrize("jump_s", [3600, -3600], ids=["ahead", "back"])
