@@ -37,8 +37,8 @@ class OutgoingRequests:
     Args:
         loop: for the time and the timer.
         peer: returns the peer's address, for errors.
-        on_time_out: called after a request has timed out, with the time at which it was sent; not while others wait
-            that have patience, since they are not to be sent again.
+        on_time_out: called after requests have timed out, with the time at which the latest of them was sent; not if
+            none of them had patience and others wait that have, since these are not to be sent again.
     """
 
     def __init__(
@@ -96,13 +96,16 @@ class OutgoingRequests:
         expired = sorted(
             (waiting.deadline, opaque) for opaque, waiting in self._waiting.items() if waiting.deadline <= now
         )
+        latest, had_patience = -math.inf, False
         for deadline, opaque in expired:  # in order of their deadlines, since a late loop may find several
             waiting = self._waiting.pop(opaque)
             if waiting.patience is not None and (more_s := waiting.patience()) > 0:
                 self._waiting[opaque] = waiting._replace(deadline=now + more_s)
                 continue
             waiting.settle(RequestTimeoutError(self._peer(), request_name(waiting.code), deadline - waiting.sent_at))
-            if waiting.patience is not None or all(other.patience is None for other in self._waiting.values()):
-                self._on_time_out(waiting.sent_at)
-        if self._waiting and self._timer is None:
-            self._set_timer(min(waiting.deadline for waiting in self._waiting.values()))
+            latest, had_patience = max(latest, waiting.sent_at), had_patience or waiting.patience is not None
+        if latest > -math.inf and (had_patience or all(other.patience is None for other in self._waiting.values())):
+            self._on_time_out(latest)
+        nearest = min((waiting.deadline for waiting in self._waiting.values()), default=math.inf)
+        if nearest < self._timer_at:  # what was added meanwhile may be due later
+            self._set_timer(nearest)

@@ -14,6 +14,7 @@ from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.errors import ConnectError, ConnectionLostError, RequestTimeoutError
 from ledgermq.remoting.limits import Limits
+from ledgermq.remoting.outgoing_requests import OutgoingRequests
 from ledgermq.remoting.server import RemotingServer
 from tests.limits import WAIT_S
 from tests.remoting.peers import Handler, Serve, eventually
@@ -243,6 +244,31 @@ async def test_a_connection_on_which_something_waits_with_patience_is_kept_until
         await client.request(_address(server), Command(10), 0.02, lambda: more_s.pop(0))
     assert client.connected(_address(server)) is None
     assert not more_s
+
+
+async def test_a_request_made_while_another_times_out_makes_none_wait_longer() -> None:
+    loop, settled = asyncio.get_running_loop(), list[str]()
+    requests = OutgoingRequests(loop, lambda: "peer", lambda _: None)
+
+    def timed_out(_: object) -> None:
+        settled.append("first")
+        requests.add(2, 10, 600.0, lambda _: settled.append("last"))
+
+    requests.add(0, 10, 0.01, timed_out)
+    requests.add(1, 10, 0.05, lambda _: settled.append("second"))
+    await eventually(lambda: settled == ["first", "second"])
+    assert len(requests) == 1
+
+
+async def test_time_outs_of_many_requests_are_told_once_with_the_time_of_the_latest() -> None:
+    """Each time, all others are looked at, whether one of them is to wait on."""
+    loop, told = asyncio.get_running_loop(), list[float]()
+    requests = OutgoingRequests(loop, lambda: "peer", told.append)
+    for opaque in range(100):
+        requests.add(opaque, 10, 0.0, lambda _: None)
+    latest = requests._waiting[99].sent_at
+    await eventually(lambda: not len(requests))
+    assert told == [latest]
 
 
 async def test_a_connection_on_which_others_are_answered_is_kept(serve: Serve, client: RemotingClient) -> None:
