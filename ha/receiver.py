@@ -138,8 +138,10 @@ class Receiver:
         refusals = 0
         while True:
             self._wake.clear()
-            is_refused = bool(self._address) and await self._follow()
-            refusals = refusals + 1 if is_refused else 0
+            if not self._address:
+                await self._wake.wait()
+                continue
+            refusals = refusals + 1 if await self._follow() else 0
             pause_s = _longest_pause_s(refusals) * random.uniform(0.5, 1.0)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause_s):

@@ -140,6 +140,27 @@ async def test_a_slave_dials_every_100_ms_unless_it_is_refused(
     assert pauses[:6] == ([0.1, 0.2, 0.4, 0.7, 1.0, 1.0] if is_refused else [0.1] * 6)
 
 
+async def test_a_slave_without_a_master_waits_until_it_is_told_of_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So does the receiver of a node that is master itself."""
+    pauses: list[int] = []
+
+    def longest(refusals: int) -> float:
+        pauses.append(refusals)
+        return 0.001
+
+    monkeypatch.setattr("ha.receiver._longest_pause_s", longest)
+    async with slave(tmp_path, 0) as other:
+        assert isinstance(other.part, Slave)
+        receiver = other.part.receiver
+        receiver.address = ""
+        await eventually(lambda: receiver._stream is None)
+        pauses.clear()
+        await asyncio.sleep(0.05)
+        assert not pauses
+
+
 @pytest.mark.parametrize("jump_s", [3600, -3600], ids=["ahead", "back"])
 async def test_a_jump_of_the_wall_clock_drops_no_slave(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, jump_s: int
