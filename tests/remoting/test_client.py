@@ -16,6 +16,7 @@ from ledgermq.remoting.errors import ConnectError, ConnectionLostError, RequestT
 from ledgermq.remoting.limits import Limits
 from ledgermq.remoting.outgoing_requests import OutgoingRequests
 from ledgermq.remoting.server import RemotingServer
+from ledgermq.remoting.serving.lost_machine import acknowledges
 from tests.limits import WAIT_S
 from tests.remoting.peers import Handler, Serve, eventually
 
@@ -244,6 +245,17 @@ async def test_a_connection_on_which_something_waits_with_patience_is_kept_until
         await client.request(_address(server), Command(10), 0.02, lambda: more_s.pop(0))
     assert client.connected(_address(server)) is None
     assert not more_s
+
+
+async def test_a_machine_that_answers_nothing_acknowledges_nothing(full_port: int) -> None:
+    """The kernel sends the first packet again and again, as it does with data that the network loses."""
+    with socket.socket() as sock:
+        sock.setblocking(False)
+        with contextlib.suppress(BlockingIOError):
+            sock.connect(("127.0.0.1", full_port))
+        transport = asyncio.Transport({"socket": sock})
+        assert acknowledges(transport), "it was sent once"
+        await eventually(lambda: not acknowledges(transport))
 
 
 async def test_a_request_made_while_another_times_out_makes_none_wait_longer() -> None:

@@ -49,6 +49,15 @@ def test_the_log_keeps_the_time_that_was_asked_for_so_that_a_second_failover_bri
     assert second.next_due_ms is None
 
 
+def test_what_could_not_be_delivered_when_it_was_due_sooner_is_tried_again() -> None:
+    checkpoints = loaded(TAKEN)
+    checkpoints.clock_is(1_000)
+    (taken,) = checkpoints.take_due(3_000, 9)
+    checkpoints.put_back(taken, 4_000)
+    assert checkpoints.next_due_ms == 4_000
+    assert [one.key for one in checkpoints.take_due(4_000, 9)] == [TAKEN.key]
+
+
 def test_a_queue_in_order_is_free_within_the_invisible_time_of_a_clock_that_was_ahead() -> None:
     orders = Orders()
     given = orders.give("T@g@0", "a", HOUR_MS, 2_000, (5, 6))
