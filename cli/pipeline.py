@@ -141,7 +141,7 @@ def _check_present(*paths: str) -> None:
 
 
 def _check_archive(path: str) -> None:
-    """Raise OptionError unless the folder has a manifest."""
+    """Raise OptionError unless the folder has a manifest or a Parquet file."""
     from ledgermq.archive import archived_starts
     from ledgermq.spark.log_files import local_path
 

@@ -52,7 +52,7 @@ _SLICE_CHECK_RECORDS = 64
 _BATCH_BYTES = 128 << 10
 """Fewer bytes of a copied log are dispatched record by record: a batch costs as much as a hundred records or more."""
 _BATCH_RECORDS = 1024
-"""Records whose units are put at once; if a queue among them is new or watched, they are put one by one."""
+"""Records whose units are put at once; if a queue among them is watched or not plain, they are put one by one."""
 _GATHER_S = 0.025
 """How long a node that copies a log lets records gather before it dispatches them, where many arrive."""
 _MANY_BYTES = 32 << 10

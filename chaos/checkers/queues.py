@@ -38,7 +38,7 @@ class Queue:
         return "prefix" if offset < self._lowest else "middle"
 
     def delivered(self, offset: int) -> tuple[bool, bool]:
-        """Note a delivered offset; return whether this is its first delivery, and whether a later one came before."""
+        """Note a delivered offset; return whether it is its first, and whether it or a later one came before."""
         self._lowest = offset if self._lowest is None else min(self._lowest, offset)
         if offset > self.highest:
             if offset > self.highest + 1:

@@ -135,7 +135,7 @@ class Copier:
             self._copy_soon(delay_s)
 
     def _copy_from(self, compaction_log: CompactionLog, queue: ConsumeQueue, time_slice: TimeSlice) -> float:
-        """Copy one queue; return the seconds after which to continue with it, None when it is copied."""
+        """Copy one queue; return the seconds after which to continue, 0 when it is copied: others need not wait."""
         try:
             source = self._last_records or self._source
             copied = compaction_log.copy(queue, source, self._durable_offset(), time_slice)

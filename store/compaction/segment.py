@@ -80,7 +80,7 @@ class Segment:
         return True
 
     def seal(self) -> None:
-        """Fill the files up, so that the segment takes no more records; errors as `append`."""
+        """Write the end marks of both files, so that the segment takes no more records; errors as `append`."""
         if not self.is_sealed:
             self._units.write(self.count * UNIT_SIZE, END_UNIT)
             self._log.write(self.position, _BLANK.pack(self._log.size_bytes - self.position, BLANK_MAGIC))

@@ -190,7 +190,7 @@ def _key_count(record: memoryview) -> int:
 
 
 def _record_end(log_: ReplicatedLog, physical_offset: int) -> int | None:
-    """Return the end of the record that starts at an offset; None when none does."""
+    """Return the end of the record that starts at an offset; the min offset for one below it; else None."""
     if physical_offset < log_.min_offset:
         return log_.min_offset
     try:

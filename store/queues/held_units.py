@@ -52,7 +52,7 @@ class HeldUnits:
         mapped_min: see `MAPPED_MIN`.
 
     Attributes:
-        queues: those that hold units, in the order of their first one.
+        queues: those that hold units or have room in memory for some, in the order in which they got it.
         count: their units.
     """
 

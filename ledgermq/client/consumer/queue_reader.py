@@ -64,7 +64,7 @@ class Prefetch:
         return count > 0 and (count > self._messages_low or self._bytes >= self._bytes_max)
 
     async def wait_room(self, is_full: Callable[[], bool]) -> None:
-        """Return when `is_full` returns False; it is called whenever messages are taken, and by `recheck`."""
+        """Return when `is_full` returns False; it is called again when `free` has made room, and by `recheck`."""
         self._waiting_count += 1
         try:
             while is_full():

@@ -55,7 +55,7 @@ def back_off_s(failure_count: int, jitter: Callable[[], float]) -> float:
 
     Args:
         failure_count: failures so far.
-        jitter: a number in [0, 1): spreads many waiters over the upper half of the delay.
+        jitter: a number in [0, 1): spreads many waiters over the upper third of the delay.
     """
     ceiling = min(LONGEST_S, FIRST_S * GROWTH ** min(failure_count - 1, 16))
     return ceiling * (0.65 + 0.35 * jitter())
