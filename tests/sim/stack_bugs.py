@@ -595,7 +595,7 @@ BUGS = (
     StackBug("A5 install without a mark", install_is_not_marked),
     StackBug("A6, A18 tables do not wait for the log", tables_do_not_wait_for_the_log),
     StackBug("A7 failed sync forgotten", failed_sync_is_forgotten, ("R9",), 3949, "failed_sync"),
-    StackBug("failed sync swallowed", failed_sync_is_swallowed, ("R8", "R9"), 18, "failed_disk"),
+    StackBug("failed sync swallowed", failed_sync_is_swallowed, ("R8", "R9"), 24740, "failed_disk"),
     StackBug("failed sync tried again", failed_sync_is_tried_again, ("R8", "R9"), 8007, "failed_sync"),
     StackBug("A7 only the scanned part written again", only_the_scanned_part_is_written_again),
     StackBug(
@@ -646,7 +646,7 @@ BUGS = (
         "request without an answer passed on again",
         request_without_an_answer_is_passed_on_again,
         ("R16",),
-        15306,
+        24121,
         "callers reset_link",
     ),
     StackBug(
@@ -666,7 +666,7 @@ BUGS = (
     ),
     StackBug("installs keep nothing", installs_keep_nothing, ("R3/R4/R10",), 4267, "rotten_and_left_behind"),
     StackBug("damaged entries stay", damaged_entries_stay, ("R14",), 945, "rotten_entry"),
-    StackBug("position of an entry not checked", position_of_an_entry_is_not_checked, ("R14",), 13008, "rotten_entry"),
+    StackBug("position of an entry not checked", position_of_an_entry_is_not_checked, ("R14",), 1089, "rotten_entry"),
     StackBug("offsets lost at a failover", followers_keep_no_offsets, ("R19",), 66),
     StackBug("batch shares an offset", batches_share_an_offset_with_the_next_message, ("R16",), 16, "batch_callers"),
     StackBug("queues rebuilt one message short", queues_are_rebuilt_one_message_short, ("R20",), 66),
@@ -680,7 +680,7 @@ BUGS = (
         "clock_jumps",
     ),
     StackBug("no other member tried", no_other_member_is_tried, ("R14",), 4471, "programs"),
-    StackBug("earlier tries forgotten", earlier_tries_are_forgotten, ("R28", "R16"), 13692, "programs"),
+    StackBug("earlier tries forgotten", earlier_tries_are_forgotten, ("R28", "R16"), 1594, "programs"),
     StackBug("nobody woken", nobody_is_woken, ("R27",), 0, "programs"),
     StackBug("topics go unnoticed", topics_go_unnoticed, ("R27",), 0, "programs"),
     StackBug("read ahead counts as handled", what_is_read_ahead_counts_as_handled, ("R29", "R30"), 5719, "members"),
@@ -695,13 +695,21 @@ BUGS = (
     StackBug("checkpoints of POP in memory only", checkpoints_live_in_memory, ("R14",), 34, "poppers"),
     StackBug("acknowledgements of POP in memory only", acknowledgements_live_in_memory, ("R33",), 52, "poppers"),
     StackBug("a new leader revives at once", a_new_leader_revives_at_once, ("R34",), 34, "poppers"),
-    StackBug("POP: clocks that are ahead no matter", clocks_that_are_ahead_are_no_matter, ("R14",), 154, "poppers"),
-    StackBug("POP: a clock set back no matter", a_clock_that_is_set_back_is_no_matter, ("R14",), 605, "poppers"),
+    StackBug(
+        "POP: clocks that are ahead no matter",
+        clocks_that_are_ahead_are_no_matter,
+        ("R14",),
+        154,
+        "poppers clock_jumps",
+    ),
+    StackBug(
+        "POP: a clock set back no matter", a_clock_that_is_set_back_is_no_matter, ("R14",), 6583, "poppers clock_jumps"
+    ),
     StackBug("a queue gives what it gave", a_queue_gives_what_it_gave, ("R34", "R33"), 34, "poppers"),
     StackBug("revives forgotten", revives_are_forgotten, ("R35",), 34, "poppers"),
-    StackBug("orders of POP in memory only", orders_live_in_memory, ("R34",), 85, "pops_in_order"),
+    StackBug("orders of POP in memory only", orders_live_in_memory, ("R34",), 14758, "pops_in_order"),
     StackBug(
-        "an acknowledgement is of all before", an_acknowledgement_is_of_all_before, ("R36",), 6962, "pops_in_order"
+        "an acknowledgement is of all before", an_acknowledgement_is_of_all_before, ("R36",), 17985, "pops_in_order"
     ),
     StackBug("received counts as committed", received_counts_as_committed, ("R20",), 66),
 )
