@@ -395,20 +395,24 @@ async def test_pops_have_room_of_their_own_and_a_lost_answer_is_no_message(
     await leader.server.close()
 
 
-async def test_what_a_member_passed_on_goes_back_to_it_once_another_node_will_lead(follower: Follower) -> None:
+async def test_what_a_member_passed_on_goes_back_to_it_once_another_node_will_lead(
+    follower: Follower, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The member need not wait until this node has reached the next leader."""
+    monkeypatch.setattr(held_requests, "_BYTES_MAX", 100)
     member = Client()
     member.is_relayed = True
     closed = Refusal(Cause.RECOVERING, "it hands over")
     follower.role.update(LogState(LogRole.LEADER, 2, None, closed))
     follower.pass_on.follow()
-    follower.pass_on.take(member, Command(310, 1))
+    follower.pass_on.take(member, Command(310, 1, body=bytes(60)))
     follower.send(2)
     assert (member.answers, follower.pass_on.held) == ([], 2)
     follower.leads(None)
     follower.pass_on.take(member, Command(310, 3))
     assert member.answers == [(1, 14, "not-leader"), (3, 14, "not-leader")]
-    assert follower.pass_on.held == 1
+    follower.pass_on.take(follower.client, Command(310, 4, body=bytes(60)))
+    assert follower.pass_on.held == 2, "there is room for as many bytes as before"
 
 
 async def test_a_broker_that_stops_refuses_what_it_holds(follower: Follower) -> None:

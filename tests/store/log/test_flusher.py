@@ -12,6 +12,7 @@ from store.errors import DiskFailedError
 from store.files.mapped_file import MappedFile
 from store.files.mapped_file_queue import MappedFileQueue
 from store.log.flusher import Flusher
+from store.log.thresholds import IntervalTimer
 from tests.limits import WAIT_S
 from tests.store.support import eventually
 from tests.store.test_mapped_file_queue import write
@@ -187,3 +188,15 @@ async def test_closing_ends_when_the_last_sync_fails(disk: Disk, tmp_path: Path)
     write(queue, b"x" * 10)
     await rig.flusher.close()
     assert (queue.flushed_offset, len(rig.errors)) == (0, 1)
+
+
+async def test_a_timer_that_is_stopped_or_started_again_does_not_go_on_as_before() -> None:
+    calls: list[int] = []
+    timer = IntervalTimer(asyncio.get_running_loop(), lambda: calls.append(1))
+    timer.start(0.001)
+    timer.start(3600)
+    await asyncio.sleep(0.01)
+    timer.start(0.001)
+    timer.stop()
+    await asyncio.sleep(0.01)
+    assert not calls
