@@ -163,7 +163,9 @@ async def test_a_learner_copies_and_never_counts(tmp_path: Path, court: Court) -
             first.put(200)
             await eventually(lambda: len(first.outcomes.all) == 2)
             assert court.group.in_sync == {1}
-            assert not first.log.replicas()[0].in_sync
+            (learner,) = first.log.replicas()
+            assert not learner.in_sync
+            assert not learner.is_level, "no reader is sent there"
 
 
 async def test_under_controllers_that_grant_no_leases_a_replica_is_a_learner(
