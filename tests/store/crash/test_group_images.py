@@ -20,7 +20,7 @@ from tests.sim.ranked_seeds import first_that_finds, lazily
 BUGS = [
     (stack_bugs.flush_is_not_awaited, 3257, 6, "R6"),
     (stack_bugs.sync_covers_what_came_while_it_ran, 1281, 6, "R6"),
-    (stack_bugs.folder_of_term_and_vote_is_not_synced, 44, 6, "R3"),
+    (stack_bugs.folder_of_term_and_vote_is_not_synced, 4471, 1, "R3"),
     (stack_bugs.undecided_removals_are_no_matter, 44, 0, "R16"),
     (stack_bugs.units_of_removed_topics_stay, 548, 5, "R20"),
 ]
