@@ -109,7 +109,7 @@ class Checkpoints:
         """
         for key, checkpoint in self._open.items():
             due_ms = now_ms + checkpoint.invisible_ms
-            if checkpoint.pop_ms > now_ms and due_ms < self._due_ms(key, checkpoint):
+            if due_ms < self._due_ms(key, checkpoint):
                 self._sooner[key] = due_ms
                 heapq.heappush(self._due, (due_ms, key))
 

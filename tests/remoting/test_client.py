@@ -350,7 +350,7 @@ async def test_a_request_that_is_given_up_leaves_the_others_alone(serve: Serve, 
 
 async def test_idle_connections_are_closed_and_made_again(serve: Serve) -> None:
     server, handler = await serve()
-    client = RemotingClient(limits=Limits(idle_s=0.05))
+    client = RemotingClient(limits=Limits(idle_s=0.5))
     await client.request(_address(server), Command(10))
     await eventually(lambda: client.connected(_address(server)) is None)
     await client.request(_address(server), Command(10))
