@@ -1,7 +1,7 @@
 """The slave's end of the stream: it dials the master, shakes hands, writes frames into its log, and reports.
 
     dial --> ours: OPENER, challenge, hello, welcome --> [begin anew: snapshot] --> stream --> closed --> dial again
-       '---> RocketMQ's: a report -----------------------------------------------^      after 50 ms, 100 ms, ... 1 s
+       '---> RocketMQ's: a report -----------------------------------------------^      in 100 ms; refused: up to 1 s
        '---> RocketMQ's elected one: handshake, answer, a report ----------------^
 
 One report answers everything that arrived in a turn of the loop. Bytes go from the receive buffer into the file.

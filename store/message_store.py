@@ -80,9 +80,9 @@ class MessageStore:
         cleaner: drops what is old; None before the store is opened.
         index: answers queries by key; None where none is built.
         master_flushed_offset: flushed offset of this slave's master, as administrators set it; kept in the checkpoint,
-        as in RocketMQ, and used for nothing. save_checkpoint: makes the checkpoint say where this store is now,
-        durably; blocks. Set by `store.opening`. disk_full: why messages are refused although the log is writable, or
-        None. State records (watched topics) are
+            as in RocketMQ, and used for nothing.
+        save_checkpoint: makes the checkpoint say where this store is now, durably; blocks. Set by `store.opening`.
+        disk_full: why messages are refused although the log is writable, or None. State records (watched topics) are
             accepted nevertheless, so that consumers can commit offsets. Set by the cleaner.
     """
 

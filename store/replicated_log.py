@@ -85,7 +85,7 @@ class AppendReceipt:
 
     Attributes:
         shortfall: the refusal for senders if the mode continues with fewer copies than wanted, although the records are
-        confirmed and stay; None otherwise.
+            confirmed and stay; None otherwise.
     """
 
     generation: int

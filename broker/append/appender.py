@@ -131,13 +131,16 @@ class Appender:
 
     def is_looked_for(self, answer: Answer, outcome: AppendReceipt | Refusal, since: float) -> bool:
         """Have a send looked for (`look_for`) whose sender is a listener of its batch; return whether that is done."""
-        if self.look_for is None or not isinstance(outcome, Refusal) or outcome.cause is not Cause.LEADER_CHANGED:
-            return False
         is_placed = hasattr(answer[2], "physical_offset")
-        if not is_placed or self.look_for([answer], outcome, since):
-            return False
-        self._sought.add(answer[2])
-        return True
+        return is_placed and not self._not_looked_for([answer], outcome, since)
+
+    def _not_looked_for(self, answers: list[Answer], outcome: AppendReceipt | Refusal, since: float) -> list[Answer]:
+        """Have placed sends of a deposed leader looked for; return the senders that are to be answered now."""
+        if self.look_for is None or not isinstance(outcome, Refusal) or outcome.cause is not Cause.LEADER_CHANGED:
+            return answers
+        told = self.look_for(answers, outcome, since)
+        self._sought |= {answer[2] for answer in answers} - {answer[2] for answer in told}
+        return told
 
     def _end_of_turn(self) -> None:
         drafts, answers, listeners, unwaited = self.drafts, self.answers, self.listeners, self.unwaited
@@ -150,10 +153,7 @@ class Appender:
         since = self._since
 
         def done(outcome: AppendReceipt | Refusal, *, is_placed: bool = True) -> None:
-            told, look_for = answers, self.look_for if is_placed else None
-            if look_for is not None and isinstance(outcome, Refusal) and outcome.cause is Cause.LEADER_CHANGED:
-                told = look_for(answers, outcome, since)
-                self._sought = {answer[2] for answer in answers} - {answer[2] for answer in told}
+            told = self._not_looked_for(answers, outcome, since) if is_placed else answers
             if told:
                 self._answer_all(told, outcome)
             for listener in listeners:

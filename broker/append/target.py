@@ -103,7 +103,7 @@ class SendTargets:
         name = text(fields, "b")
         topic = self._checked.get(name) or self._topic(name, fields)
         target = self._target_in(topic, integer(fields, "e"))
-        if self._may_be_kept(target, topic):
+        if self._keep_topic(target, topic):
             self.known[topic.name, str(target.queue_id)] = target
         return target
 
@@ -113,7 +113,7 @@ class SendTargets:
         name, queue_id = send.topic.decode(), send.queue_id
         topic = self._checked.get(name) or self._topic(name, send.ext)
         target = self._target_in(topic, int(queue_id))
-        if self._may_be_kept(target, topic) and queue_id == b"%d" % target.queue_id:
+        if self._keep_topic(target, topic) and queue_id == b"%d" % target.queue_id:
             self.repeated[target.topic, self._queue_ids.setdefault(queue_id, queue_id)] = target
         return target
 
@@ -126,7 +126,8 @@ class SendTargets:
             raise Refusal(Cause.DISK_FULL, why, retry_after_ms=1000)
         return target
 
-    def _may_be_kept(self, target: SendTarget, topic: TopicConfig) -> bool:
+    def _keep_topic(self, target: SendTarget, topic: TopicConfig) -> bool:
+        """Keep the target's topic as checked; return False, and keep nothing, if it is new or a retry topic."""
         if target.is_new or topic.name.startswith(names.RETRY_PREFIX):
             return False
         self._checked[topic.name] = topic

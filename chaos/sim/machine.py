@@ -16,7 +16,8 @@ class Machine(LogImage[Payload]):
 
     Attributes:
         flush_us: microseconds that a flush takes, times `slow_factor`; with `is_stalled` it does not return.
-        has_failed: every flush fails. is_full: nothing more can be written.
+        has_failed: whether every flush fails.
+        is_full: whether nothing more can be written.
         dies_in: number of file changes after which the process dies, within that change; None: it does not.
         is_cut: the machine loses power at that moment, too.
         amnesiac: acknowledged entries may be lost (ASYNC_FLUSH and a power cut).

@@ -55,7 +55,7 @@ class FileMapping:
 
     Attributes:
         known: one byte for each chunk; not 0 if the file is mapped, and this chunk and the next one were readable at a
-        recent check.
+            recent check.
         mapped: `view` where `known` says so; empty while the file is not mapped.
         fd: its descriptor, or -1 while none is needed. Open from the first write to the last sync: an error of the
             disk is reported once per open description.
