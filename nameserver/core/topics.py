@@ -193,10 +193,10 @@ class TopicIndex:
     def remove_brokers(self, broker_names: set[str]) -> None:
         """Remove broker names whose last member has left."""
         for name in broker_names:
-            topics = self.of_broker(name)
-            self._of_broker.pop(name, None)
+            given_up = [change for change in self._unfinished if change.broker_name == name]
             self._unfinished = [change for change in self._unfinished if change.broker_name != name]
-            self.remove_all(name, topics)
+            for topics in (self._of_broker.pop(name, {}), *(change.topics for change in given_up)):
+                self.remove_all(name, topics)  # without a copy of them all, which one step would make
 
     def remove_all(self, broker_name: str, topics: Collection[str]) -> None:
         """Remove these topics from one broker name; `topics` is not to be changed afterwards."""

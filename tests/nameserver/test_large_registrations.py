@@ -83,8 +83,10 @@ async def test_a_registration_of_many_topics_is_read_beside_the_loop_and_one_of_
     assert await longest_step_s(lambda: register_whole(peer)) < limit_s
     assert len(topics) == TOPICS
 
+    again = registration([b"topic-%d" % number for number in range(TOPICS)], counter=2)
+
     async def change_meanwhile(peer: Peer) -> None:
-        await peer.ask(103, BROKER, registration([b"topic-%d" % number for number in range(TOPICS)], counter=2))
+        await peer.ask(103, BROKER, again)
         assert topics.is_changing
         assert (await peer.ask(216, {"topic": f"topic-{TOPICS - 1}"})).code == 0
         await peer.close()
@@ -103,8 +105,7 @@ async def test_a_registration_of_many_topics_is_read_beside_the_loop_and_one_of_
         TopicIndex, "change_some", lambda topics, _=None: CHANGE_SOME(topics, None)
     ):  # and enters all at once
         served.server.table.topics.remove_brokers({"b"})
-        news = registration([b"topic-%d" % number for number in range(TOPICS)], counter=2)
-        assert await longest_step_s(lambda: register(other, news)) > limit_s
+        assert await longest_step_s(lambda: register(other, again)) > limit_s
 
 
 async def test_a_client_that_waits_hears_of_a_topic_that_is_entered_in_a_later_step(served: Served) -> None:
