@@ -18,6 +18,7 @@
     │   ├── InvalidRequestError      GIVE_UP   29, 23, 24, 25, 604
     │   └── NotSupportedError        GIVE_UP   3
     ├── NoRouteError                 GIVE_UP   no nameserver knows the topic, or none could be asked
+    ├── NoBrokerError                RETRY     no broker has registered at the nameservers
     ├── DeadlineExceededError        RETRY     the whole call's time is over; `failures` lists every attempt
     ├── NoReplyError                 RETRY     no reply to a request came in time
     ├── HalfMessageError             RETRY     a transaction could not begin: its block was not run
@@ -213,6 +214,16 @@ class NoRouteError(LedgerMQError):
         """
         answers = self.answers.values()
         return self.is_topic_unknown or (bool(answers) and all(isinstance(one, NotSupportedError) for one in answers))
+
+
+class NoBrokerError(LedgerMQError):
+    """No broker has registered at the nameservers: nothing was done. Retry once a broker runs."""
+
+    action = Action.RETRY
+
+    def __init__(self, nameservers: Sequence[str]) -> None:
+        names = ", ".join(nameservers)
+        super().__init__(f"no nameserver of {names} names a broker: check that brokers run and know the nameservers")
 
 
 class DeadlineExceededError(LedgerMQError):

@@ -10,7 +10,7 @@ import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
-from tests.jvm import NO_TLS, PEERS, QUIET, SHORT_LIFE, rocketmq_jars
+from tests.jvm import NO_TLS, PEERS, QUIET, SHORT_LIFE, compiled, rocketmq_jars
 from tests.limits import STRANGER_WAIT_S
 from tests.ports import free_block
 
@@ -87,9 +87,9 @@ class Peer:
 @contextlib.asynccontextmanager
 async def java_peer(namesrv: str, topic: str, mode: str) -> AsyncIterator[Peer]:
     """A Java client, ready; ended at the end."""
-    source = Path(__file__).parent / "JavaPeer.java"
+    class_path, main = compiled(Path(__file__).parent / "JavaPeer.java", f"{rocketmq_jars()}/*")
     process = await asyncio.create_subprocess_exec(
-        "java", "-Xmx128m", *SHORT_LIFE, "-cp", f"{rocketmq_jars()}/*", str(source), namesrv, topic, mode,
+        "java", "-Xmx128m", *SHORT_LIFE, "-cp", class_path, main, namesrv, topic, mode,
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     peer = Peer(process)
@@ -102,10 +102,11 @@ async def java_peer(namesrv: str, topic: str, mode: str) -> AsyncIterator[Peer]:
         await process.wait()
 
 
-def java_command(work: Path, *words: str) -> list[str]:
-    """The command line of Java with RocketMQ's client and tools in reach, quiet and small."""
+def java_command(work: Path, source: Path, *words: str) -> list[str]:
+    """The command line of a Java program with RocketMQ's client and tools in reach, quiet and small."""
     (work / "conf").mkdir(parents=True, exist_ok=True)
     for name in ("rmq.logback.xml", "rmq.client.logback.xml"):
         (work / "conf" / name).write_text('<configuration><root level="OFF"/></configuration>')
     places = [f"-Duser.home={work}", f"-Drocketmq.home.dir={work}", f"-Drocketmq.client.logRoot={work}/logs"]
-    return ["java", "-Xmx256m", *SHORT_LIFE, *places, "-cp", f"{work / 'conf'}:{rocketmq_jars()}/*", *words]
+    class_path, main = compiled(source, f"{rocketmq_jars()}/*")
+    return ["java", "-Xmx256m", *SHORT_LIFE, *places, "-cp", f"{work / 'conf'}:{class_path}", main, *words]

@@ -5,8 +5,15 @@ import asyncio
 import pytest
 
 from ledgermq.client import Admin, Consumer, MessageQueue, Producer
-from ledgermq.client.errors import InvalidArgumentError, InvalidRequestError, NoRouteError, NotFoundError
+from ledgermq.client.errors import (
+    InvalidArgumentError,
+    InvalidRequestError,
+    NoBrokerError,
+    NoRouteError,
+    NotFoundError,
+)
 from ledgermq.remoting.codec.codes import RequestCode
+from tests.client.conftest import StartCluster
 from tests.client.fake import FakeCluster, eventually, hang_up, refuse
 from tests.limits import WAIT_S
 
@@ -42,6 +49,33 @@ async def test_a_refusal_for_good_is_raised_at_once(cluster: FakeCluster) -> Non
             await admin.create_topic("T")
         with pytest.raises(InvalidArgumentError, match="'D' is not registered; these are: C"):
             await admin.create_topic("T", cluster="D")
+
+
+async def test_a_topic_is_created_on_the_first_broker_that_registers(cluster: FakeCluster) -> None:
+    async with Admin(cluster.namesrv, deadline_s=WAIT_S) as admin:
+        creation = asyncio.ensure_future(admin.create_topic("T", queue_count=3))
+        await eventually(lambda: cluster.nameserver.count(RequestCode.GET_BROKER_CLUSTER_INFO) > 1)
+        await cluster.add()
+        assert len((await creation).write_queues) == 3
+
+
+async def test_a_nameserver_that_knows_no_broker_hides_no_other_one(start_cluster: StartCluster) -> None:
+    cluster = await start_cluster(nameserver_count=2)
+    await cluster.add()
+    empty = b'{"brokerAddrTable":{},"clusterAddrTable":{}}'
+    cluster.nameserver.handlers[RequestCode.GET_BROKER_CLUSTER_INFO] = lambda connection, command: connection.respond(
+        command, 0, {}, empty
+    )
+    async with Admin(cluster.namesrv, deadline_s=5) as admin:
+        assert (await admin.create_topic("T", queue_count=3)).write_queues
+
+
+async def test_without_a_broker_nothing_is_done_and_the_error_says_why(cluster: FakeCluster) -> None:
+    async with Admin(cluster.namesrv, deadline_s=0.05) as admin:
+        for act in (admin.create_topic, admin.delete_topic):
+            with pytest.raises(NoBrokerError, match=f"no nameserver of {cluster.namesrv} names a broker:"):
+                await act("T")
+    assert not cluster.nameserver.count(RequestCode.DELETE_TOPIC_IN_NAMESRV)
 
 
 async def test_a_deleted_topic_has_no_route(cluster: FakeCluster) -> None:

@@ -14,6 +14,7 @@ from ledgermq.client.errors import (
     DeadlineExceededError,
     InvalidArgumentError,
     LedgerMQError,
+    NoBrokerError,
     NoRouteError,
     RefusedError,
     ServerError,
@@ -96,13 +97,13 @@ class AdminBase:
         return read_body("nameserver", "cluster information", answer.body, parse_cluster_info)
 
     async def _patiently(self, ask: Callable[[], Awaitable[Read]]) -> Read:
-        """Ask the nameservers; retries for `deadline_s` seconds while none of them answers."""
+        """Ask the nameservers; retries for `deadline_s` seconds while none of them answers, or knows a broker."""
         loop = asyncio.get_running_loop()
         deadline, failures_count = loop.time() + self._deadline_s, 0
         while True:
             try:
                 return await ask()
-            except (UnreachableError, NoRouteError) as failure:
+            except (UnreachableError, NoRouteError, NoBrokerError) as failure:
                 was_answered = isinstance(failure, NoRouteError) and failure.was_answered
                 if was_answered or loop.time() >= deadline:
                     raise
@@ -117,9 +118,22 @@ class AdminBase:
     def _offsets(self) -> QueueOffsets:
         return QueueOffsets(self._session.calls)
 
+    async def _cluster_with_brokers(self) -> ClusterInfo:
+        info = await self._cluster_now()
+        if not info.brokers:
+            self._session.nameservers.distrust()
+            raise NoBrokerError(self._session.nameservers.addresses)
+        return info
+
     async def _broker_names(self, cluster: str | None) -> tuple[str, ...]:
+        """Return the names of the brokers of a cluster (None: of all); waits for the first broker that registers.
+
+        Raises:
+            NoBrokerError: none has registered within `deadline_s` seconds.
+            InvalidArgumentError: brokers have, but none of that cluster.
+        """
         check_kind(str, **given(cluster=cluster))
-        info = await self.cluster()
+        info = await self._patiently(self._cluster_with_brokers)
         if cluster is None:
             return tuple(info.brokers)
         if cluster not in info.clusters:
@@ -197,7 +211,7 @@ class AdminBase:
                 return broker, await self._at_leader(broker, code, ext, ServerError, timeout_s=timeout_s)
             except LedgerMQError as error:
                 failure = error
-        raise failure or InvalidArgumentError("no broker is registered at the nameservers")
+        raise failure or NoBrokerError(self._session.nameservers.addresses)
 
     async def _at_nameservers(self, code: int, ext: dict[str, str], *, body: bytes = b"") -> dict[str, Command]:
         """Return the answer of each nameserver, by address: they share nothing, so a change must be sent to each."""

@@ -2,7 +2,6 @@
 
 import asyncio
 import random
-import time
 from datetime import datetime
 from typing import Final
 
@@ -31,6 +30,7 @@ from ledgermq.message.properties import DELAY, DLQ_ORIGIN_TOPIC, MAX_RECONSUME_T
 from ledgermq.message.record import Record, decode_record, decode_records
 from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
 from ledgermq.remoting.route import MessageQueue
+from ledgermq.wall_clock import wall_clock_ms
 
 TOOLS_GROUP: Final = "TOOLS_CONSUMER"
 SENDER_GROUP: Final = "TOOLS_PRODUCER"
@@ -173,7 +173,7 @@ class MessageAdmin(AdminBase):
     async def _query(
         self, topic: str, key: str, begin: datetime | None, end: datetime | None, count_max: int, *, is_unique: bool
     ) -> list[Message]:
-        until_ms = unix_ms(end, "end") if end is not None else (time.time_ns() // 1_000_000) + 60_000
+        until_ms = unix_ms(end, "end") if end is not None else wall_clock_ms() + 60_000
         ext = {
             "topic": topic,
             "key": key,

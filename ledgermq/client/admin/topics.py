@@ -43,6 +43,9 @@ class TopicAdmin(AdminBase):
 
         Returns:
             The topic's route, once a nameserver has it with all of its brokers.
+
+        Raises:
+            NoBrokerError: no broker has registered at the nameservers within `deadline_s` seconds.
         """
         check_topic(topic)
         check_count(most=QUEUES_MAX, queue_count=queue_count)

@@ -8,7 +8,6 @@ Source: apache/rocketmq `client/.../impl/MQClientAPIImpl.java` (processPopRespon
 
 import base64
 import collections
-import time
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
@@ -23,6 +22,7 @@ from ledgermq.message.record import Record, decode_records
 from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.route import MessageQueue
+from ledgermq.wall_clock import wall_clock_ms
 
 ANY_QUEUE: Final = "-1"
 COUNT_MAX: Final = 32
@@ -69,7 +69,7 @@ def pop_command(
         "maxMsgNums": str(count_max),
         "invisibleTime": str(int(invisible_s * 1000)),
         "pollTime": str(int(poll_s * 1000)),
-        "bornTime": str(_now_ms()),
+        "bornTime": str(wall_clock_ms()),
         "initMode": "1" if from_end else "0",
         "expType": subscription.kind,
         "exp": subscription.expression,
@@ -87,7 +87,7 @@ def notification_command(group: str, topic: str, poll_s: float, *, is_ordered: b
         "topic": topic,
         "queueId": ANY_QUEUE,
         "pollTime": str(int(poll_s * 1000)),
-        "bornTime": str(_now_ms()),
+        "bornTime": str(wall_clock_ms()),
         "order": str(is_ordered).lower(),
     }
     return Command(RequestCode.NOTIFICATION, ext=ext)
@@ -207,7 +207,3 @@ def message_handle(text: str) -> PopHandle:
 
 def _triples(ext: Mapping[str, str], name: str) -> list[list[str]]:
     return [part.split(" ") for part in ext.get(name, "").split(";") if part]
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

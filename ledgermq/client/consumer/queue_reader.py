@@ -8,7 +8,6 @@ times before it goes back: a node that was just deposed, or lags behind, would m
 import asyncio
 import logging
 import random
-import time
 from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
@@ -22,6 +21,7 @@ from ledgermq.client.errors import Action, BusyError, LedgerMQError, RefusedErro
 from ledgermq.client.group.subscription import SQL92, Subscription
 from ledgermq.remoting.codec.codes import ResponseCode
 from ledgermq.remoting.route import LEADER_ID, MessageQueue
+from ledgermq.wall_clock import wall_clock_ms
 
 _log: Final = logging.getLogger(__name__)
 
@@ -179,7 +179,7 @@ class QueueReader:
     def handler_ended(self) -> None:
         """Note that a handler of one of its messages has ended."""
         self._running -= 1
-        self.consumed_ms = time.time_ns() // 1_000_000
+        self.consumed_ms = wall_clock_ms()
         if not self._running:
             self.idle.set()
 
@@ -235,7 +235,7 @@ class QueueReader:
             if self.backlog.next_offset != offset:
                 continue  # `move` was called meanwhile
             if outcome is not None:
-                self.pulled_ms = time.time_ns() // 1_000_000
+                self.pulled_ms = wall_clock_ms()
             if isinstance(outcome, LedgerMQError):
                 await self._after_failure(address, outcome)
             elif outcome is not None:

@@ -44,6 +44,7 @@ from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.errors import JsonError
 from ledgermq.remoting.refusal import Cause, Refusal
 from ledgermq.remoting.route import MessageQueue
+from ledgermq.wall_clock import wall_clock_ms
 
 _log: Final = logging.getLogger(__name__)
 
@@ -78,7 +79,7 @@ class Serving:
         self._commits = commits
         self._figures = figures
         self._rebalance_soon = rebalance_soon
-        self._started_ms = time.time_ns() // 1_000_000
+        self._started_ms = wall_clock_ms()
         self.handling: Handling | None = None
 
     def serve(self, connection: Connection, command: Command) -> None:

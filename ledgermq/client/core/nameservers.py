@@ -74,13 +74,16 @@ class Nameservers:
             NoRouteError: none knows it; lists the error of each.
         """
         failures: dict[str, LedgerMQError] = {}
-        for _ in self.addresses:
-            address = self.addresses[self._current]
+        first = self._current  # which other topics may change meanwhile
+        for number in (*range(first, len(self.addresses)), *range(first)):
+            address = self.addresses[number]
             try:
-                return await self._ask(address, topic, NEVER_SEEN, 0.001)
+                answer = await self._ask(address, topic, NEVER_SEEN, 0.001)
             except LedgerMQError as error:
                 failures[address] = error
-                self.distrust()
+            else:
+                self._current = number
+                return answer
         raise NoRouteError(topic, failures)
 
     async def next_route(self, known: RouteAnswer, wait_s: float) -> RouteAnswer:

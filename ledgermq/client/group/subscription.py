@@ -6,7 +6,6 @@ strings. A message without a tag matches `*` only. Only the broker evaluates con
 Source: apache/rocketmq `common/.../filter/FilterAPI.java`, `client/.../consumer/PullAPIWrapper.java`.
 """
 
-import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -15,6 +14,7 @@ from ledgermq.client.core.checks import check_no_bytes, check_text, check_topic
 from ledgermq.client.errors import InvalidArgumentError
 from ledgermq.client.group.start_position import Start, wire_name
 from ledgermq.message.hashing import java_string_hash
+from ledgermq.wall_clock import wall_clock_ms
 
 ALL = "*"
 TAG = "TAG"
@@ -117,7 +117,7 @@ def subscribe(group: str, topics: Topics, mode: Mode = "clustering") -> dict[str
         check_topic(topic)
     if mode == "clustering":
         expressions[RETRY_TOPIC_PREFIX + group] = ALL
-    version = time.time_ns() // 1_000_000
+    version = wall_clock_ms()
     return {topic: parse_subscription(topic, expression, version) for topic, expression in expressions.items()}
 
 

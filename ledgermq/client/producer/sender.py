@@ -10,7 +10,6 @@ import contextlib
 import functools
 import os
 import random
-import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -36,6 +35,7 @@ from ledgermq.message.hosts import Host, encode_host
 from ledgermq.message.ids import UniqueIdGenerator
 from ledgermq.remoting.codec.codes import RequestCode
 from ledgermq.remoting.route import QUEUE_ID_MAX, MessageQueue
+from ledgermq.wall_clock import wall_clock_ms
 
 _PORT_LENGTH: Final = 4
 _PART_OVERHEAD: Final = len(encode_batch([(0, b"", b"")]))
@@ -192,7 +192,7 @@ class Sender:
 
     def next_id(self) -> str:
         """Return a new message id, for a message whose id must be known before it is sent."""
-        return self._ids.next(_now_ms())
+        return self._ids.next(wall_clock_ms())
 
     def single(
         self,
@@ -210,7 +210,7 @@ class Sender:
             InvalidArgumentError: a property or key that cannot be sent.
         """
         own, sys_flag, code, message_id = kind
-        born_ms = _now_ms()
+        born_ms = wall_clock_ms()
         if message_id is None:
             message_id = self._ids.next(born_ms)
         ext = send_ext(self._group, topic, born_ms, sys_flag)
@@ -232,7 +232,7 @@ class Sender:
             InvalidArgumentError: it cannot be sent.
         """
         check_body(body)
-        message_id = self._ids.next(_now_ms())
+        message_id = self._ids.next(wall_clock_ms())
         own = "" if order_key is None else order_text(order_key, properties)
         text = encode_properties(message_id, tags, keys, properties, own)
         return BatchPart(message_id, bytes(body), text.encode())
@@ -256,14 +256,14 @@ class Sender:
         encoded = encode_batch((0, part.body, part.properties) for part in parts)
         if len(encoded) > BODY_BYTES_MAX:
             raise InvalidArgumentError(f"a batch of {len(encoded)} bytes, {BODY_BYTES_MAX} are allowed")
-        ext = send_ext(self._group, topic, _now_ms())
+        ext = send_ext(self._group, topic, wall_clock_ms())
         ext["m"] = "true"
         message_ids = [part.message_id for part in parts]
         return SendPlan(self.choice, topic, where, message_ids, RequestCode.SEND_BATCH_MESSAGE, ext, encoded)
 
     def alone(self, topic: str, part: BatchPart, where: Where | None) -> SendPlan:
         """Return the plan of a message that was to be part of a batch, by itself."""
-        ext = send_ext(self._group, topic, _now_ms())
+        ext = send_ext(self._group, topic, wall_clock_ms())
         ext["i"] = part.properties.decode()
         return SendPlan(self.choice, topic, where, (part.message_id,), RequestCode.SEND_MESSAGE_V2, ext, part.body)
 
@@ -291,10 +291,6 @@ class Sender:
         if queue.topic != topic:
             raise InvalidArgumentError(f"queue {queue} is not one of topic {topic!r}")
         return lambda: queue
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 def _groups(parts: Sequence[BatchPart], bytes_max: int) -> list[list[BatchPart]]:

@@ -32,6 +32,9 @@ from ledgermq.remoting.route import MessageQueue
 
 _TEXT_OR_BARE_KEY: Final = re.compile(rb'"(?:[^"\\]|\\.)*+"|([{,]\s*)(-?\d+)(?=\s*:)', re.DOTALL)
 
+QUEUE_KEY: Final = b'{"brokerName":%b,"queueId":%d,"topic":%b}'
+"""Format of a queue as key of a map; both names are JSON already."""
+
 
 def dumps(value: Any) -> bytes:
     """Return standard JSON, UTF-8; keys are text."""

@@ -10,6 +10,7 @@ public class GroupMember {
     public static void main(String[] arguments) throws Exception {
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(arguments[1]);
         consumer.setNamesrvAddr(arguments[0]);
+        consumer.setMqClientApiTimeout(60_000); // its 3 s for a route end the start where a JVM waits for the processor
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.subscribe(arguments[2], "*");
         consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {

@@ -83,7 +83,7 @@ async def test_mqadmin_looks_at_our_consumers_on_the_java_broker(java_broker: st
 async def java_member(work: Path, *arguments: str) -> AsyncIterator[list[str]]:
     """What a Java member of a group gets."""
     pipe = asyncio.subprocess.PIPE
-    command = java.java_command(work, str(HERE / "GroupMember.java"), *arguments)
+    command = java.java_command(work, HERE / "GroupMember.java", *arguments)
     process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe)
     assert process.stdout is not None
     assert process.stdin is not None
