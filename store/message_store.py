@@ -51,16 +51,16 @@ SLICE_S = 0.005
 _SLICE_CHECK_RECORDS = 64
 _BATCH_BYTES = 128 << 10
 """Fewer bytes of a copied log are dispatched record by record: a batch costs as much as a hundred records or more."""
-_BATCH_RECORDS = 1024
+_BATCH_RECORDS = 2048
 """Records whose units are put at once; if a queue among them is watched or not plain, they are put one by one."""
-_GATHER_S = 0.025
+_GATHER_S = 0.05
 """How long a node that copies a log lets records gather before it dispatches them, where many arrive."""
 _MANY_BYTES = 32 << 10
 """Bytes of the log dispatched at once from which on many arrive."""
-_GATHERED_BYTES = 1 << 20
-"""Bytes of the log that are dispatched without waiting for more."""
+_GATHERED_BYTES = 4 << 20
+"""Bytes of the log that are dispatched without waiting for more, and the most that are read at once."""
 _SMALL_WINDOW_BYTES = 64 << 10
-"""Window of a node that is behind: each slice begins to read anew behind the last dispatched record."""
+"""Fewest bytes that are read at once. Each slice begins to read anew behind the last dispatched record."""
 
 
 class MessageStore:
@@ -119,6 +119,7 @@ class MessageStore:
         self._resume_at = 0.0
         self._is_behind = False  # the last slice did not dispatch all that was confirmed
         self._gather_until = 0.0
+        self._window_bytes = _SMALL_WINDOW_BYTES  # read at once; about what is dispatched at once
         self._is_closed = False
         log.add_listener(self)
 
@@ -369,19 +370,22 @@ class MessageStore:
         source = self.log.batches()
         if source is None:
             return True
-        source.window_bytes = _SMALL_WINDOW_BYTES if self._is_behind else _GATHERED_BYTES
+        source.window_bytes, begin = self._window_bytes, self.dispatched_offset
         time_slice: TimeSlice | None = None
-        for file, batch in source.batches(self.dispatched_offset, end_offset):
+        for file, batch in source.batches(begin, end_offset):
             time_slice = time_slice or TimeSlice(SLICE_S)  # some records are dispatched, however long finding them took
             for piece in batch.pieces(_BATCH_RECORDS):
-                end = file.start_offset + piece.end
+                start, end = self.dispatched_offset, file.start_offset + piece.end
                 queues = put_plain(file, piece, self.queues)
                 if queues is not None:
                     self._touched.update(dict.fromkeys(queues))
                     self.last_timestamp = stored_at(file, piece, -1)
                     self.dispatched_offset = end
                 elif not self._dispatch_records(end, time_slice):
+                    self._window_bytes = max(self.dispatched_offset - begin, _SMALL_WINDOW_BYTES)
                     return False
+                fit_bytes = (end - start) // len(piece.starts) * _BATCH_RECORDS
+                self._window_bytes = source.window_bytes = min(max(fit_bytes, _SMALL_WINDOW_BYTES), _GATHERED_BYTES)
                 if time_slice.is_over():
                     return False
         return True

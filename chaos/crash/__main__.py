@@ -9,10 +9,10 @@ Exit codes: 0 no finding, 10 something lost, invented or contradictory, 2 bad ar
 import argparse
 import logging
 import math
-import sys
 import time
 from collections.abc import Mapping
 
+from chaos import command
 from chaos.crash.campaign import Effort, Mode, run_seeds
 from chaos.crash.modes import MODES, SMALL
 from chaos.sim.corpus import seed_range
@@ -58,4 +58,4 @@ def _judge(options: argparse.Namespace, modes: Mapping[str, Mode]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    command.run(main)

@@ -38,6 +38,9 @@ from chaos.sim.errors import Violation
 _AGAIN_EVERY = 7
 _EXHAUSTIVE_SECTORS = 8
 
+NO_IMAGE = -1
+"""In place of an image's number: the recorded run itself."""
+
 
 class StoreWorkload(Protocol):
     """A kind of store: how it is run, and how an image of it is judged."""
@@ -55,7 +58,7 @@ class StoreWorkload(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ImageVerdict:
-    """A finding, and the image that shows it; `number` is -1 if it needed no image."""
+    """A finding, and the number of the image that shows it; `NO_IMAGE` if the recorded run does."""
 
     seed: int
     number: int

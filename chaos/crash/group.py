@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import cast
 
-from chaos.crash.campaign import Effort, ImageVerdict, Tally
+from chaos.crash.campaign import NO_IMAGE, Effort, ImageVerdict, Tally
 from chaos.crash.disk import Chooser, OnlyNames, OnlySynced, TornSectors, WholeFiles
 from chaos.crash.pace import Pace
 from chaos.sim.cluster import SimCluster
@@ -83,15 +83,15 @@ def run_group_seed(seed: int, effort: Effort, tally: Tally, only: int | None = N
         effort: `torn_per_moment` images of a moment lose sectors, files and names at random; `generations` is ignored,
             since the recorded run has restarts of its own.
         tally: sums of the campaign.
-        only: number of the one image to judge; None: all.
+        only: number of the one image to judge; None: all; `NO_IMAGE`: only the recorded run.
         moments: most moments to take.
     """
     plan, end = _plan(seed), time.process_time() + effort.seconds
     names = ("killed", "synced", "names", *["mixed"] * effort.torn_per_moment)
     try:
-        pasts = _record(plan, moments if only is None else min(moments, only // len(names) + 1))
+        pasts = _record(plan, moments if only in (None, NO_IMAGE) else min(moments, only // len(names) + 1))
     except Violation as violation:
-        tally.verdicts.append(ImageVerdict(seed, -1, "the recorded run", "no cut", violation))
+        tally.verdicts.append(ImageVerdict(seed, NO_IMAGE, "the recorded run", "no cut", violation))
         return
     tally.moments += len(pasts)
     images = [(past, name) for past in pasts for name in names]

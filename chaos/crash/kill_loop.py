@@ -12,7 +12,6 @@ import asyncio
 import contextlib
 import json
 import random
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -20,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from chaos import command
 from chaos.crash.errors import DisagreeError, Finding, LostError
 from ledgermq.client import Admin, Consumer, LedgerMQError, Producer
 from ledgermq.remoting.route import MessageQueue
@@ -201,4 +201,4 @@ def _findings_of(error: Exception) -> Iterator[Finding]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    command.run(main)

@@ -102,7 +102,7 @@ class _Broker:
     async def commit_offset(self, topic: str, offset: int) -> None:
         """Commit an offset of the one group; return when that is acknowledged."""
         offsets = self._follower.parts.context.offsets
-        await _done(lambda done: offsets.commit_and_tell(topic, _GROUP, 0, offset, done))
+        await _done(lambda done: offsets.commit_and_tell(topic, _GROUP, {0: offset}, done))
 
     async def flush(self) -> None:
         """Flush as the timer of ASYNC_FLUSH does; the log is durable on return."""

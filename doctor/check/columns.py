@@ -14,7 +14,7 @@ from ledgermq.message.flags import INNER_BATCH, TRANSACTION_MASK, TRANSACTION_PR
 from ledgermq.message.hashing import tags_code
 from ledgermq.message.layout import TOPIC_LENGTH_V1_MAX
 from ledgermq.message.queue_unit import DELAY_LEVELS_MS, SCHEDULE_TOPIC
-from store.queues.queue_entries import inner_count
+from store.queues.queue_entries import NOT_DISPATCHED, inner_count
 
 Ints = npt.NDArray[np.int64]
 
@@ -180,7 +180,7 @@ class Collector:
             self.suspect.append(row)
         if flags & INNER_BATCH or b"INNER_NUM" in found:
             self.batches[row] = inner_count(found.get(b"INNER_NUM", b""))
-        if b"INNER_MULTI_DISPATCH" in found:
+        if b"INNER_MULTI_DISPATCH" in found and not name.topic.startswith(NOT_DISPATCHED):
             offsets = found.get(b"INNER_MULTI_QUEUE_OFFSET", b"").split(b",")
             for light, offset in zip(found[b"INNER_MULTI_DISPATCH"].split(b","), offsets, strict=False):
                 queue_id = 0 if light.startswith(_LIGHT_PREFIX) else name.queue_id

@@ -100,7 +100,8 @@ def check_store(
     findings = Findings()
     settled = find_settled(layout)
     with_keys = with_index and not layout.is_bare and bool(list_index(layout.root))
-    parts = list(_run(layout, settled, with_keys, jobs, on_progress))
+    queues = None if layout.is_bare else open_queues(layout.root)
+    parts = list(_run(layout, settled, queues, with_keys, jobs, on_progress))
     for part in parts:
         findings.extend(part.faults)
     facts = check_log(layout, [part.shape for part in parts], findings)
@@ -109,9 +110,9 @@ def check_store(
         for key, values in part.spans.items():
             spans.setdefault(key, []).extend(values)
     queue_count = 0
-    if not layout.is_bare:
+    if queues is not None:
         faults, queue_count = check_leftovers(
-            layout, open_queues(layout.root), spans, facts.min_offset, facts.max_offset
+            layout, _queues(layout, queues), spans, facts.min_offset, facts.max_offset
         )
         findings.extend(faults)
     entries = _check_index(layout, parts, facts, findings) if with_index and not layout.is_bare else 0
@@ -166,20 +167,21 @@ def check_file(
     layout: StoreLayout,
     file: OffsetFile,
     settled: Settled,
+    queues: QueueSet | None,
     *,
     with_keys: bool,
     on_progress: OnProgress | None = None,
 ) -> FileCheck:
-    """Check one log file, and the parts of other files that belong to its records."""
+    """Check one log file, and the parts of other files that belong to its records; `queues`: None in a bare layout."""
     scan = scan_file(layout, file, on_progress=on_progress)
     columns = scan.columns
     part = FileCheck(LogShape.of(scan), _log_faults(layout, scan), suspects=len(columns.suspect))
     optional = settled.optional(columns)
     torn: set[int] = set()
-    if not layout.is_bare and len(columns):
+    if queues is not None and len(columns):
         is_recent = file in layout.log_files[-2:]  # the last file may just have been begun
         claims = check_units(
-            layout, _queues(layout), columns, optional, is_recent=is_recent, written_end=settled.written_end
+            layout, _queues(layout, queues), columns, optional, is_recent=is_recent, written_end=settled.written_end
         )
         part.faults += claims.faults
         part.spans = claims.spans
@@ -196,8 +198,9 @@ def check_file(
     return part
 
 
-def _queues(layout: StoreLayout) -> QueueSet:
-    return open_queues(layout.root)
+def _queues(layout: StoreLayout, queues: QueueSet) -> QueueSet:
+    """Return the queues with none of them open; of a running broker, which makes topics meanwhile, those of now."""
+    return open_queues(layout.root) if layout.holder is not None else queues.closed()
 
 
 def _check_keys(layout: StoreLayout, scan: FileScan, optional: npt.NDArray[np.bool_], part: FileCheck) -> set[int]:
@@ -243,16 +246,23 @@ def _position(scan: FileScan, row: int) -> int:
 
 
 def _run(
-    layout: StoreLayout, settled: Settled, with_keys: bool, jobs: int, on_progress: OnProgress | None
+    layout: StoreLayout,
+    settled: Settled,
+    queues: QueueSet | None,
+    with_keys: bool,
+    jobs: int,
+    on_progress: OnProgress | None,
 ) -> Iterator[FileCheck]:
     """Yield the results of all log files, in order."""
     jobs = min(jobs or len(os.sched_getaffinity(0)), len(layout.log_files))
     if jobs <= 1 or sum(file.length for file in layout.log_files) < _PARALLEL_BYTES_MIN:
         for file in layout.log_files:
-            yield check_file(layout, file, settled, with_keys=with_keys, on_progress=on_progress)
+            yield check_file(layout, file, settled, queues, with_keys=with_keys, on_progress=on_progress)
         return
     with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("fork")) as pool:
-        futures = [pool.submit(check_file, layout, file, settled, with_keys=with_keys) for file in layout.log_files]
+        futures = [
+            pool.submit(check_file, layout, file, settled, queues, with_keys=with_keys) for file in layout.log_files
+        ]
         for file, future in zip(layout.log_files, futures, strict=True):
             yield future.result()
             if on_progress is not None:

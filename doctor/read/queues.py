@@ -44,6 +44,10 @@ class QueueSet:
     _deleted: dict[bytes, bool] = field(default_factory=dict)
     _opened: dict[tuple[QueueName, bool], UnitFiles] = field(default_factory=dict)
 
+    def closed(self) -> "QueueSet":
+        """Return the same queues with none of them open."""
+        return QueueSet(self.root, self.file_size, self.batch_file_size, self.topics, self.removed)
+
     def get(self, name: QueueName, *, batch: bool = False) -> UnitFiles:
         """Return the units of a queue, which may have none yet."""
         found = self._opened.get((name, batch))

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+from ledgermq.wall_clock import wall_clock_ms
 from store.cleaning.archive_gate import ArchiveGate
 from store.cleaning.config import CleaningConfig
 from store.cleaning.disk_space import StoreSpace, bytes_under, disk_space
@@ -68,7 +69,7 @@ class Cleaner:
         store: FollowedStore,
         *,
         measure: Callable[[], StoreSpace],
-        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        now_ms: Callable[[], int] = wall_clock_ms,
         hour: Callable[[], int] = lambda: time.localtime().tm_hour,
     ) -> None:
         self.config = config
@@ -177,7 +178,7 @@ class Cleaner:
             await asyncio.sleep(0)
         return removed
 
-    # ---- inside
+    # ---- internals
 
     async def _run(self) -> None:
         delay_s = self.config.first_delay_ms / 1000

@@ -245,7 +245,7 @@ class CompactionLog:
         for segment in self._segments:
             segment.close()
 
-    # ---- inside
+    # ---- internals
 
     def _copy_one(self, source: RecordReader, physical_offset: int, size: int, code: int, queue_offset: int) -> bool:
         try:

@@ -36,7 +36,7 @@ from store.compaction.segment import Segment
 from store.compaction.segment_replacement import QueueFolders
 from store.errors import DiskFullError, StoreError
 from store.files.disk import sync_directory
-from store.files.folders import make_folder
+from store.files.folders import open_folder
 from store.files.trash import Trash
 from store.queues.consume_queue import ConsumeQueue
 from store.queues.queue_kinds import TopicAttributes
@@ -110,7 +110,7 @@ class CompactionStore:
             StoreFormatError: the file of queues without history is damaged.
             DiskFailedError: the folder cannot be made or read.
         """
-        make_folder(self._directory)
+        open_folder(self._directory)
         self._positions.load()
         self._trash.empty()
         self._missing.load()
@@ -376,7 +376,7 @@ class CompactionStore:
         self._executor.shutdown()
         return is_durable
 
-    # ---- inside
+    # ---- internals
 
     def _drop_logs(self, topic: str) -> None:
         for key in [key for key in self._logs if key[0] == topic]:

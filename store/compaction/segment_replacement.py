@@ -22,7 +22,7 @@ from typing import Final
 
 from ledgermq.durable_files import write_synced
 from store.errors import StoreFormatError
-from store.files.folders import make_folder
+from store.files.folders import open_folder
 from store.files.mapped_file import FILE_NAME_DIGITS, file_name, sync_directory
 
 log = logging.getLogger(__name__)
@@ -47,8 +47,8 @@ class QueueFolders:
 
     def make(self) -> None:
         """Make both folders, durably."""
-        make_folder(self.log)
-        make_folder(self.units)
+        open_folder(self.log)
+        open_folder(self.units)
 
     def names(self) -> list[str]:
         """Return the names of the log files, in order.

@@ -16,7 +16,7 @@ from store.directory.config_file import write_config
 from store.directory.lock_file import LockFile
 from store.directory.ownership import ensure_store
 from store.errors import StoreFormatError
-from store.files.folders import make_folder
+from store.files.folders import make_folder, open_folder
 
 FORMAT_NAME = "ledgermq.json"
 FORMAT_VERSION = 1
@@ -39,7 +39,7 @@ class StoreDirectory:
     """
 
     def __init__(self, root: Path, kind: str) -> None:
-        make_folder(root)
+        open_folder(root)
         ensure_store(root)
         self.root = root
         self.kind = kind

@@ -1,5 +1,6 @@
 """Durable folders: the name of a new folder is only in memory until the folder above it is synced."""
 
+import contextlib
 from pathlib import Path
 
 from store.errors import DiskFailedError, DiskFullError
@@ -25,3 +26,22 @@ def make_folder(path: Path) -> None:
             raise DiskFullError(path, _BLOCK_BYTES) from error
         raise DiskFailedError(path, f"cannot be made: {error}") from error
     sync_directory(path.parent)
+
+
+def open_folder(path: Path) -> None:
+    """Make a folder as `make_folder` does, or make the name of one that is there durable.
+
+    The process that made it, or the lowest of those above it that are there, may have been killed before it had synced
+    the folder above. A folder above that this process may not read, or that lies on another file system, was made by
+    somebody else.
+
+    Raises:
+        DiskFullError: there is no room for it.
+        DiskFailedError: it cannot be made or synced.
+    """
+    if not path.is_dir():
+        open_folder(path.parent)
+        make_folder(path)
+    elif not path.is_mount():
+        with contextlib.suppress(PermissionError):
+            sync_directory(path.parent)

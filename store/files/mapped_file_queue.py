@@ -14,19 +14,21 @@ Source: apache/rocketmq `store/.../MappedFileQueue.java` (5.3.3).
 import mmap
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 from store.directory.ownership import ensure_writable
 from store.errors import DiskFailedError, RecordUnavailableError
 from store.files.allocator import FileAllocator
 from store.files.deleted_files import DeletedFiles
 from store.files.disk import file_name, sync_directory
-from store.files.folders import make_folder
+from store.files.folders import open_folder
 from store.files.log_files import find_log_files
 from store.files.log_span import LogSpan, Read
 from store.files.mapped_file import CHUNK_BYTES, CHUNK_SHIFT, MappedFile
 from store.files.mapping_limit import Mappings
 
 _REWRITE_BYTES = 1 << 20
+_NOTHING: Final = (0, memoryview(b""))
 
 
 class MappedFileQueue:
@@ -44,6 +46,7 @@ class MappedFileQueue:
         files: in order, without gaps; the last one is being written.
         flushed_offset: everything below is durable. Moved by the flusher and by recovery.
         generation: number of cuts so far.
+        placed: offset and bytes of the batch that this node has placed last, if it was not cut since.
     """
 
     def __init__(
@@ -61,6 +64,7 @@ class MappedFileQueue:
         self.files: list[MappedFile] = []
         self.flushed_offset = 0
         self.generation = 0
+        self.placed: tuple[int, memoryview] = _NOTHING
         self._allocator = allocator
         self._mappings = mappings if mappings is not None else Mappings()
         self._deleted = deleted if deleted is not None else DeletedFiles()
@@ -69,7 +73,7 @@ class MappedFileQueue:
         self._committed: int | None = None
         self._spares: list[MappedFile] = []
         self._start_offset = 0  # of the first file, while there is none
-        make_folder(directory)
+        open_folder(directory)
 
     def load(self) -> None:
         """Open what the directory holds; every file counts as full and flushed until recovery cuts the tail.
@@ -148,6 +152,13 @@ class MappedFileQueue:
                         file.ensure_readable(position, end)
                     return file.mapped[position:end]
         raise RecordUnavailableError(offset, size_bytes, self.min_offset, self.max_offset)
+
+    def fresh_slice(self, offset: int, size_bytes: int) -> memoryview:
+        """Return and raise as `slice`; the batch placed last is read without the page faults of its mapping."""
+        start, data = self.placed
+        if start <= offset and offset + size_bytes <= start + len(data):
+            return data[offset - start : offset - start + size_bytes]
+        return self.slice(offset, size_bytes)
 
     def reader(self, start: int, end: int, slow: Read) -> Read:
         """Return a faster `slice`, for a run of reads with nothing else in between: it remembers the last file.
@@ -265,6 +276,7 @@ class MappedFileQueue:
         Also ends a recovery: from now on the next file is made ahead.
         """
         self.generation += 1
+        self.placed = _NOTHING
         doomed = [file for file in self.files if file.start_offset > offset]
         if doomed:
             self._drop_spares()
@@ -298,6 +310,7 @@ class MappedFileQueue:
     def reset_to(self, start_offset: int) -> None:
         """Drop all files; the next byte to write is `start_offset`, in a file that starts at the multiple below."""
         self.generation += 1
+        self.placed = _NOTHING
         self._drop_spares()
         self._delete(list(self.files))
         self._start_offset = start_offset - start_offset % self.file_size

@@ -8,7 +8,6 @@ Owned by one thread. Source: apache/rocketmq `store/.../index/IndexService.java`
 """
 
 import logging
-import time
 from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from ledgermq.message.index_unit import FILE_NAME_DIGITS, FIRST_ENTRY, IndexLayout
+from ledgermq.wall_clock import wall_clock_ms
 from store.files.mapped_file import sync_directory
 from store.index.batch import Entries
 from store.index.index_file import IndexFile, QueryRange
@@ -56,7 +56,7 @@ class IndexFiles:
         self,
         directory: Path,
         layout: IndexLayout,
-        clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        clock: Callable[[], int] = wall_clock_ms,
     ) -> None:
         self.directory = directory
         self.layout = layout

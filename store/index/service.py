@@ -54,8 +54,10 @@ reached under load would keep the index behind for good, since reading the log c
 _BATCHED_A_DRAFT = 8
 """Number of messages of a batch that cost as much as a draft of one message."""
 
-_SLICE_BYTES = 1 << 20
-"""Bytes of the log read at once where there are no drafts."""
+_SLICE_BYTES = 4 << 20
+"""Most bytes of the log read at once where there are no drafts."""
+_SLICE_RECORDS = 4096
+"""About the most records read at once."""
 
 _BATCH_BYTES = 64 << 10
 """Fewer bytes of a copied log are read record by record."""
@@ -90,6 +92,7 @@ class IndexService:
         self._settled.set()
         self._timer: asyncio.TimerHandle | None = None
         self._is_blocked = False  # by batches under way
+        self._slice_bytes = _BATCH_BYTES  # of the log, for the next slice
         self._is_eager = False
         self._is_closed = False
 
@@ -282,10 +285,12 @@ class IndexService:
         if self._drafts:
             end = min(end, self._drafts[0][0])
         if end - self._cursor >= _BATCH_BYTES and (source := self._store.log.batches()) is not None:
-            source.window_bytes = _SLICE_BYTES
+            source.window_bytes = self._slice_bytes
             with contextlib.suppress(CorruptRecordError, StoreError):  # which the walk meets where it is
                 for file, batch in source.batches(self._cursor, end):
-                    if len(batch.starts):
+                    if count := len(batch.starts):
+                        record_bytes = (batch.end - int(batch.starts[0])) // count
+                        self._slice_bytes = min(record_bytes * _SLICE_RECORDS, _SLICE_BYTES)
                         return log_batch(file, batch), file.start_offset + batch.end
         records, behind = self._collect(end, slice_s)
         return (records_batch(records) if records else None), behind

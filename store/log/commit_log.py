@@ -16,11 +16,12 @@ from pathlib import Path
 
 from ledgermq.message.draft import RecordDraft
 from ledgermq.remoting.refusal import Cause, Refusal
+from ledgermq.wall_clock import wall_clock_ms
 from store.directory.checkpoint import StoreCheckpoint
 from store.errors import DiskFailedError, RecordUnavailableError, StoreError
 from store.files.log_span import LogSpan, Read
 from store.log.commit_log_config import CommitLogConfig
-from store.log.local_log import LocalLog, wall_clock_ms
+from store.log.local_log import LocalLog
 from store.log.part import Alone, Part
 from store.log.refusals import refusal_of
 from store.log.waiting_batches import WaitingBatches

@@ -13,11 +13,11 @@ Source: apache/rocketmq `store/.../CommitLog.java` (5.3.3).
 import asyncio
 import contextlib
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from ledgermq.message.draft import RecordDraft
+from ledgermq.wall_clock import wall_clock_ms
 from store.directory.checkpoint import StoreCheckpoint
 from store.errors import DiskFailedError, DiskFullError
 from store.files.allocator import FileAllocator
@@ -38,11 +38,6 @@ from store.recovery.record_batches import RecordBatch
 
 LOOK_INTERVAL_S = 10.0
 """Seconds between two checks for idle mappings and deleted files."""
-
-
-def wall_clock_ms() -> int:
-    """Return the milliseconds since the epoch."""
-    return time.time_ns() // 1_000_000
 
 
 class LocalLog:

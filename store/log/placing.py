@@ -97,7 +97,9 @@ class Placer:
             pieces += draft.pieces(store_host)
             offset += draft.size
         data = b"".join(pieces)
-        file.write(memoryview(self._stamped(data, drafts, start) if self._stamps_crc else data))
+        written = memoryview(self._stamped(data, drafts, start) if self._stamps_crc else data)
+        file.write(written)
+        self._queue.placed = start, written
 
     def _stamped(self, data: bytes, drafts: Sequence[RecordDraft], start: int) -> bytearray:
         """Return encoded records with their CRCs; the first one lies at offset `start`."""

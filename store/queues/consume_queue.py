@@ -51,7 +51,27 @@ class QueueEntry(NamedTuple):
     messages: int = 1
 
 
-class ConsumeQueue:
+class _OftenUsed:
+    """What each message needs of its queue, side by side in memory: of 80,000 queues hardly one is in a cache."""
+
+    __slots__ = (
+        "_base",
+        "_buffer",
+        "_held",
+        "_held_end",
+        "_held_start",
+        "_memory",
+        "_window_end",
+        "is_removed",
+        "is_watched",
+        "max_offset",
+        "next_offset",
+        "room_end",
+        "topic_bytes",
+    )
+
+
+class ConsumeQueue(_OftenUsed):
     """One queue. Owned by the loop's thread.
 
     Args:
@@ -75,29 +95,16 @@ class ConsumeQueue:
     """
 
     __slots__ = (
-        "_base",
         "_blocks_end",
-        "_buffer",
         "_files",
         "_flushed_offset",
-        "_held",
-        "_held_end",
-        "_held_start",
         "_mapped",
-        "_memory",
-        "_window_end",
         "counted_units",
         "is_gapped",
-        "is_removed",
         "is_uncompacted",
-        "is_watched",
-        "max_offset",
         "min_offset",
-        "next_offset",
         "queue_id",
-        "room_end",
         "topic",
-        "topic_bytes",
     )
 
     unit_struct: ClassVar[struct.Struct] = UNIT
@@ -171,7 +178,7 @@ class ConsumeQueue:
 
     @property
     def folder_changed(self) -> int:
-        """Return the time stamp (ns) of the queue's folder; 0 while there is none. May be called in any thread."""
+        """Return the time stamp (ns) of the queue's folder; 0 while it has no file. May be called in any thread."""
         return self._files.changed
 
     def put(self, physical_offset: int, size: int, tags_code: int, queue_offset: int) -> None:
@@ -443,7 +450,7 @@ class ConsumeQueue:
     def _room_to_hold(self, end_offset: int) -> int:
         """Return up to where the queue is given room in memory for units below `end_offset`; 0 if they have none.
 
-        That is some units ahead, while there is plenty.
+        That is some units ahead, as many as are held, while there is plenty: so few messages have to ask for room.
         """
         memory = self._memory
         if memory is None or self._buffer is not _UNMAPPED:
@@ -452,7 +459,7 @@ class ConsumeQueue:
         limit = min(start + HELD_MAX, self.file_end(start))
         if end_offset > limit or (end_offset > self._end_of_given() and not memory.may_take(self)):
             return 0
-        return end_offset if memory.is_half_full else min(end_offset + ROOM_AHEAD, limit)
+        return end_offset if memory.is_half_full else min(end_offset + max(ROOM_AHEAD, end_offset - start), limit)
 
     def _end_of_given(self) -> int:
         """Return the end of the room in memory that the queue was given; 0 if it has no more than on disk."""
@@ -509,9 +516,10 @@ class ConsumeQueue:
         self.room_end = max(self.room_end, self._blocks_end)
         if self._blocks_end > written:
             self._open_window(written)  # from now on units are stored there
-        if held:
+        if held and self._memory is not None:
             position = (written - self._base) * self.unit_size
             self._buffer[position : position + len(held)] = held
+            self._memory.note_moved(self)
         self._drop_held()
 
     def _begins_anew(self, physical_offset: int) -> bool:

@@ -19,7 +19,7 @@ HELD_MAX = 204
 """Units that one queue holds at most, a page of its file."""
 
 ROOM_AHEAD = 7
-"""Units for which a queue is given room in memory beyond those that were asked for, while there is plenty."""
+"""Units for which a queue is given room in memory at least beyond those that were asked for, while there is plenty."""
 
 UNITS_MAX = 2_000_000
 """Units that all queues of a store hold, 40 MB, but for room that was given; further queues map their files."""
@@ -56,17 +56,27 @@ class HeldUnits:
         count: their units.
     """
 
-    __slots__ = ("_mapped", "_mapped_min", "count", "queues")
+    __slots__ = ("_mapped", "_mapped_min", "_moved", "count", "queues")
 
     def __init__(self, mapped: MappedQueues, mapped_min: int) -> None:
         self._mapped = mapped
         self._mapped_min = mapped_min
         self.queues: dict[Holder, None] = {}
         self.count = 0
+        self._moved: dict[Holder, None] = {}
 
     def may_take(self, queue: Holder) -> bool:
         """Return whether the queue may hold another unit, as far as the others leave room."""
         return self.count < UNITS_MAX and (queue in self.queues or len(self._mapped) >= self._mapped_min)
+
+    def note_moved(self, queue: Holder) -> None:
+        """Note that held units came into a mapped file: an earlier checkpoint has counted them and did not sync it."""
+        self._moved[queue] = None
+
+    def take_moved(self) -> list[Holder]:
+        """Return the queues that were noted as moved since the last call, and that are not removed."""
+        moved, self._moved = self._moved, {}
+        return [queue for queue in moved if not queue.is_removed]
 
     @property
     def is_half_full(self) -> bool:

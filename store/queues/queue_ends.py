@@ -42,7 +42,7 @@ _CRC = struct.Struct(">I")
 _GROWTH_BYTES = 1 << 20
 
 Row = tuple[str, int, int, int, int, bytes]
-"""Topic, queue id, min offset, max offset, time stamp (ns) of the folder (0 while there is none), held units."""
+"""Topic, queue id, min offset, max offset, time stamp (ns) of the folder (0 while it has no file), held units."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,8 @@ from store.queues.queue_table import QueueTable
 
 MULTI_DISPATCH = b"INNER_MULTI_DISPATCH"
 MULTI_OFFSETS = b"INNER_MULTI_QUEUE_OFFSET"
-_EXCLUDED_PREFIXES = (b"%RETRY%", b"rmq_sys_", SCHEDULE_TOPIC)
+NOT_DISPATCHED = (b"%RETRY%", b"rmq_sys_", SCHEDULE_TOPIC)
+"""Beginnings of topics whose records enter no further queues, whatever they name."""
 
 
 def messages_of(queue: ConsumeQueue, sys_flag: int, properties: bytes) -> int:
@@ -50,7 +51,7 @@ def light_queues(queues: QueueTable, topic: bytes, queue_id: int, properties: by
         Refusal: there would be more light queues than allowed.
     """
     kinds = queues.kinds
-    if not kinds.multi_dispatch or MULTI_DISPATCH not in properties or topic.startswith(_EXCLUDED_PREFIXES):
+    if not kinds.multi_dispatch or MULTI_DISPATCH not in properties or topic.startswith(NOT_DISPATCHED):
         return []
     value = find_property(properties, MULTI_DISPATCH) or b""
     return [_light_queue(queues, name, queue_id) for name in value.decode(errors="replace").split(",") if name]

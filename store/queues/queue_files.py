@@ -37,11 +37,13 @@ class QueueFiles:
 
     @property
     def changed(self) -> int:
-        """Return the time stamp (ns) of the folder after the last file was added or removed here; 0: no folder.
+        """Return the time stamp (ns) of the folder after the last file was added or removed here; 0: it has no file.
 
         May be called in any thread. If a file is added meanwhile, the time stamp may be an earlier one.
         """
         if self._changed < 0:
+            if self._loaded == []:
+                return 0  # without a look at tens of thousands of missing folders
             self._changed = changed_at(self._folder)
         return self._changed
 

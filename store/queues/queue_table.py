@@ -15,7 +15,7 @@ from types import MappingProxyType
 from ledgermq.message.batch_unit import BATCH_UNIT_SIZE
 from ledgermq.message.queue_unit import UNIT_SIZE
 from store.errors import InvalidTopicError, StoreFormatError
-from store.files.folders import make_folder
+from store.files.folders import open_folder
 from store.files.trash import Trash
 from store.queues.batch_queue import BatchQueue
 from store.queues.consume_queue import ConsumeQueue
@@ -93,7 +93,7 @@ class QueueTable:
         self.cleaned_to = 0
         self._watched: set[str] = set()
         self._trash = Trash(directory.parent)
-        make_folder(directory)
+        open_folder(directory)
         self._trash.empty()
 
     def load(self) -> None:

@@ -75,6 +75,7 @@ class _Captured(NamedTuple):
         files: files to sync.
         holding: queues whose held units are to be written, and their files synced, or noted.
         noted: held units by queue, if they are only noted; None: they are written.
+        said: what the checkpoint before says, if the last one of a process may say it again in place of this one.
     """
 
     files: list[QueueFile]
@@ -82,6 +83,7 @@ class _Captured(NamedTuple):
     counted: _Counted | None
     holding: list[Holder]
     noted: dict[Holder, bytes] | None
+    said: StoreCheckpoint | None
 
 
 class StoreCheckpointer:
@@ -124,7 +126,6 @@ class StoreCheckpointer:
         self._saved_at = loop.time()
         self._saving: Future[None] | None = None
         self._pending: _Captured | None = None  # held units are being written for it
-        self._left: list[Holder] = []  # of checkpoints that were put off
         self._removals = 0
         self._due: list[QueueFile] = []  # to be synced by the next save; of its thread
         self._ends_offset = store.dispatched_offset  # at the last capture
@@ -175,7 +176,10 @@ class StoreCheckpointer:
             raise DiskFullError(self._file.path, CHECKPOINT_SIZE)
 
     async def close(self, log_end: int) -> bool:
-        """Save once more; return whether everything confirmed is dispatched and durable.
+        """Save once more; return whether everything confirmed is dispatched and durable, and all units in their files.
+
+        Where many queues hold units, these are only noted: to make so many files may take a minute, and the next start
+        is as quick without, as after a kill.
 
         Args:
             log_end: max offset that the log had while it was open. Records below it may be unconfirmed: what a failed
@@ -183,8 +187,13 @@ class StoreCheckpointer:
         """
         if self._timer is not None:
             self._timer.cancel()
-        self._put_off()
-        self._pending = self._capture()
+        if self._pending is not None:
+            self._last = self._pending.said
+            self._put_off()
+        elif self._saving is not None:
+            await asyncio.wrap_future(self._saving)
+        only_notes = self._is_note_believed()
+        self._pending = self._capture(only_notes=only_notes)
         while not self._write_held(_WRITE_S) and self._is_saving:
             await asyncio.sleep(0)
         is_written = self._pending is not None
@@ -193,7 +202,10 @@ class StoreCheckpointer:
         store = self._store
         is_dispatched = store.durable_offset >= store.dispatched_offset >= store.log.confirm_offset
         is_saved = is_written and not self._has_failed and not self._is_full
-        is_clean = is_saved and is_dispatched and store.log.flushed_offset >= log_end
+        is_clean = is_saved and is_dispatched and store.log.flushed_offset >= log_end and not only_notes
+        if only_notes:
+            holding = len(store.queues.held.queues)
+            log.info("the last units of %d queues are only noted: the next start is as after a kill", holding)
         if is_clean:
             await self._loop.run_in_executor(self._executor, self._save_last_ends, store.dispatched_offset)
         self._executor.shutdown()
@@ -246,17 +258,27 @@ class StoreCheckpointer:
         waited_s = self._loop.time() - self._saved_at + _LOOK_S / 2
         if self._removals != queues.removals or queues.held.is_half_full:
             return True
-        if len(queues.held.queues) > MANY_HOLDING and not queues.has_kinds:
+        if self._are_many_holding:
             behind = self._store.dispatched_offset - self._noted_offset
             return waited_s >= self._interval_s * HELD_INTERVALS or behind >= HELD_BYTES_BEHIND_MAX
         return waited_s >= self._interval_s or behind >= BYTES_BEHIND_MAX
 
-    def _is_note_enough(self) -> bool:
-        """Return whether the next checkpoint need not write held units, since a start after a kill believes a note."""
-        store, queues = self._store, self._store.queues
-        if self._last is None or len(queues.held.queues) <= MANY_HOLDING or queues.has_kinds or may_be_cut(store.log):
+    def _is_note_believed(self) -> bool:
+        """Return whether a checkpoint need not write held units: many queues hold some, and a start believes a note."""
+        queues = self._store.queues
+        if self._last is None or self._removals != queues.removals:
             return False
-        if self._removals != queues.removals or queues.held.is_half_full or store.disk_full is not None:
+        return self._are_many_holding and not may_be_cut(self._store.log)
+
+    @property
+    def _are_many_holding(self) -> bool:
+        queues = self._store.queues
+        return len(queues.held.queues) > MANY_HOLDING and not queues.has_kinds
+
+    def _is_note_enough(self) -> bool:
+        """Return whether the next checkpoint need not write held units, nor is it time to."""
+        store = self._store
+        if not self._is_note_believed() or store.queues.held.is_half_full or store.disk_full is not None:
             return False
         behind, waited_s = store.dispatched_offset - self.saved_offset, self._loop.time() - self._written_at
         return behind < WRITTEN_BYTES_BEHIND_MAX and waited_s < self._interval_s * WRITTEN_INTERVALS
@@ -319,7 +341,6 @@ class StoreCheckpointer:
         captured, self._pending = self._pending, None
         if captured is not None:
             self._unsynced += captured.files
-            self._left += captured.holding  # their units may come into mapped files before the next one
             if captured.counted is not None:
                 self._store.queues.counted += captured.counted.queues
 
@@ -335,10 +356,13 @@ class StoreCheckpointer:
         else:
             log_timestamp = self._dispatched[1] if flushed >= self._dispatched[0] else 0
         self._dispatched = (store.dispatched_offset, timestamp)
-        self._removals = store.queues.removals
         queues = store.queues
+        said = self._last if self._removals == queues.removals else None
+        self._removals = queues.removals
         files = self._unsynced + queues.take_changed()
         self._unsynced = []
+        for queue in queues.held.take_moved():
+            files += queue.take_unflushed()
         counted = None
         ends_file = queues.ends_file
         is_changed = queues.counted or self._ends_offset != store.dispatched_offset or ends_file.wants_all
@@ -357,14 +381,13 @@ class StoreCheckpointer:
             progress=Progress(flushed, store.dispatched_offset, queues.unit_count, queues.removed_offset),
             index=found.index,
         )
-        left, self._left = self._left, []
-        holding = list(queues.held.queues) if not left else list(dict.fromkeys((*left, *queues.held.queues)))
+        holding = list(queues.held.queues)
         if only_notes and self._last is not None and self._last.progress is not None:
             progress = replace(self._last.progress, flushed_offset=flushed)
             checkpoint = replace(checkpoint, queues_timestamp=self._last.queues_timestamp, progress=progress)
-            return _Captured(files, checkpoint, counted, holding, {})
+            return _Captured(files, checkpoint, counted, holding, {}, said)
         self._last, self._written_at = None, self._saved_at
-        return _Captured(files, checkpoint, counted, holding, None)
+        return _Captured(files, checkpoint, counted, holding, None, said)
 
     def _save(self, captured: _Captured) -> None:
         """Sync and save, in the thread. After a failed sync the last good checkpoint is kept and nothing is retried.
@@ -373,7 +396,7 @@ class StoreCheckpointer:
         """
         if self._has_failed:
             return
-        files, checkpoint, counted, _, noted = captured
+        files, checkpoint, counted, _, noted, _ = captured
         self._due = list(dict.fromkeys((*self._due, *files))) if self._due else files  # at most all files that are open
         try:
             self._queue_sync.sync(self._due)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from chaos.crash.campaign import Effort, Tally
+from chaos.crash.campaign import NO_IMAGE, Effort, Tally
 from chaos.crash.group import run_group_seed
 from chaos.sim.errors import Violation
 from tests.sim import stack_bugs
@@ -19,8 +19,8 @@ from tests.sim.ranked_seeds import first_that_finds, lazily
 
 BUGS = [
     (stack_bugs.flush_is_not_awaited, 3257, 6, "R6"),
-    (stack_bugs.sync_covers_what_came_while_it_ran, 1281, 6, "R6"),
-    (stack_bugs.folder_of_term_and_vote_is_not_synced, 4471, 1, "R3"),
+    (stack_bugs.sync_covers_what_came_while_it_ran, 2503, 11, "R6"),
+    (stack_bugs.folder_of_term_and_vote_is_not_synced, 5770, 6, "R3"),
     (stack_bugs.undecided_removals_are_no_matter, 44, 0, "R16"),
     (stack_bugs.units_of_removed_topics_stay, 548, 5, "R20"),
 ]
@@ -48,6 +48,15 @@ def test_administrators_of_a_group_that_goes_on_from_an_image_make_groups_of_the
     run_group_seed(6299623, Effort(), tally, 9)
     assert not tally.verdicts, tally.verdicts[0]
     assert tally.images == 1
+
+
+@pytest.mark.sim
+def test_a_leader_that_finds_no_copy_of_a_damaged_entry_hands_over_before_it_has_committed_anything() -> None:
+    """Of the others, one had deleted the entry and one had not got it: the group was without a leader for ever."""
+    tally = Tally()
+    run_group_seed(12035257, Effort(), tally, NO_IMAGE)
+    assert not tally.verdicts, tally.verdicts[0]
+    assert tally.moments == 4
 
 
 @pytest.mark.sim

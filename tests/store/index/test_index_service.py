@@ -12,12 +12,14 @@ from ledgermq.message.flags import TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from ledgermq.message.hashing import index_hash
 from ledgermq.message.index_unit import IndexLayout, read_header
 from store.errors import DiskFailedError, DiskFullError, DiskReadError, StoreFormatError
+from store.files.mapped_file import MappedFile
 from store.index import service
-from store.index.batch import KeyBatch
+from store.index.batch import KeyBatch, log_batch
 from store.index.builder import IndexBuilder
 from store.index.file_bytes import FileBytes
 from store.index.index_file import IndexFile, QueryRange
 from store.opening import OpenStore
+from store.recovery.record_batches import RecordBatch
 from tests.store.index.support import FOREVER, LAYOUT, found, index_of, keyed, open_indexed, put_keyed
 from tests.store.support import eventually, put_all
 
@@ -274,6 +276,29 @@ async def test_drafts_that_wait_too_long_are_let_go_and_read_from_the_log(
     store = await open_indexed(tmp_path)
     offsets = [await put_keyed(store, "k") for _ in range(20)]
     assert await found(store, "k") == offsets[::-1]
+    await store.close()
+
+
+async def test_a_slice_takes_about_as_many_records_of_the_log_whatever_their_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Many small records would hold the loop for long."""
+    for name, value in {"_DELAY_S": 3600.0, "_DRAFT_BYTES_MAX": 0, "_BATCH_BYTES": 500, "_SLICE_RECORDS": 16}.items():
+        monkeypatch.setattr(service, name, value)
+    counts: list[int] = []
+
+    def counted(file: MappedFile, batch: RecordBatch) -> KeyBatch:
+        counts.append(len(batch.starts))
+        return log_batch(file, batch)
+
+    monkeypatch.setattr(service, "log_batch", counted)
+    store = await open_indexed(tmp_path, file_size=1 << 20, layout=IndexLayout(slots=7, entries=2000))
+    await put_all(store, [keyed(store, "k") for _ in range(100)])
+    await put_all(store, [keyed(store, "k", body=bytes(1000)) for _ in range(100)])
+    await index_of(store).catch_up()
+    assert counts[0] < 10
+    assert set(counts[1:6]) == {16}
+    assert set(counts[-4:-1]) == {16}
     await store.close()
 
 

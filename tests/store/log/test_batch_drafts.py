@@ -5,7 +5,6 @@ import struct
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -37,8 +36,7 @@ Shape = tuple[str, int, list[tuple[int, bytes, bytes]]]
 @pytest.fixture(autouse=True)
 def still_clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Records of two stores have the same time."""
-    still = SimpleNamespace(time_ns=lambda: 1_700_000_000_000_000_000, monotonic=time.monotonic)
-    monkeypatch.setattr("store.log.local_log.time", still)
+    monkeypatch.setattr(time, "time_ns", lambda: 1_700_000_000_000_000_000)
     yield
 
 

@@ -303,6 +303,31 @@ async def test_reads_end_at_the_confirm_offset(log: CommitLog) -> None:
             log.read(offset, size)
 
 
+async def test_the_batch_placed_last_is_read_without_its_mapping_until_it_is_cut(log: CommitLog) -> None:
+    queue, answers = log.local.queue, Outcomes()
+    log.append(sizes(200, 300), answers)
+    log.append(sizes(200, 100), answers)
+    last = queue.last()
+    assert last is not None
+    fresh = bytes(queue.fresh_slice(550, 250))
+    assert not last.is_mapped
+    assert fresh == bytes(queue.slice(550, 250))
+    assert queue.fresh_slice(450, 250) == queue.slice(450, 250), "also of the batch before"
+    await eventually(lambda: len(answers.all) == 2)
+    log.cut_back(500)
+    log.receive(memoryview(bytes(range(250)) + bytes(50)))
+    assert queue.fresh_slice(550, 250) == bytes(range(50, 250)) + bytes(50)
+
+
+async def test_the_batch_placed_last_is_not_read_after_a_reset(log: CommitLog) -> None:
+    queue, answers = log.local.queue, Outcomes()
+    log.append(sizes(200, 300), answers)
+    await eventually(lambda: len(answers.all) == 1)
+    queue.reset_to(0)
+    with pytest.raises(RecordUnavailableError):
+        queue.fresh_slice(200, 300)
+
+
 async def test_walking_into_what_is_no_record_says_where(log: CommitLog) -> None:
     log.append(sizes(200, 300), Outcomes())
     log._queue.files[0].buffer[204] ^= 1

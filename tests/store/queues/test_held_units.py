@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from unittest import mock
@@ -267,6 +268,17 @@ def test_room_ahead_in_memory_ends_with_the_file_and_is_given_only_while_there_i
     fill(late, 2)
     fill(queue, 8)
     assert (numbers(queue), numbers(late)) == (list(range(12)), [0, 1])
+
+
+def test_room_in_memory_grows_with_what_is_held_so_that_few_messages_ask_for_it(tmp_path: Path) -> None:
+    table = QueueTable(tmp_path / "consumequeue", hold_from=0)
+    queue = table.get("T", 0)
+    asked = 0
+    for number in range(held_units.HELD_MAX):
+        asked += number + 1 > queue.room_end
+        fill(queue, 1)
+    assert (asked, table.held.count, queue.room_end) == (6, held_units.HELD_MAX, held_units.HELD_MAX)
+    table.close()
 
 
 def test_room_that_was_given_in_memory_behind_room_on_disk_stays(
@@ -586,12 +598,93 @@ async def test_units_that_many_queues_hold_are_only_noted_and_a_start_after_a_ki
     once_more = await open_holding(killed_image(copy, tmp_path / "c"))
     assert all(is_whole(once_more, topic, counts[topic] + 1) for topic in TOPICS)
     await once_more.close()
+    monkeypatch.setattr(checkpointer, "MANY_HOLDING", len(counts))
     await again.close()
     clean = await open_holding(copy)
     assert (clean.directory.was_clean, clean.recovery.record_count) == (True, 0)
     assert folders(copy) == set(counts)
     assert all(is_whole(clean, topic, counts[topic] + 1) for topic in TOPICS)
     await clean.close()
+
+
+@pytest.mark.parametrize("is_writing", [False, True])
+async def test_a_stop_only_notes_units_that_many_queues_hold_and_the_next_start_takes_them_from_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_writing: bool
+) -> None:
+    opened = await open_with_many(tmp_path / "a", monkeypatch)
+    durable, last = opened.checkpointer.saved_offset, opened.checkpointer._last
+    await asyncio.sleep(0.005)
+    await put(opened, *TOPICS)
+    if is_writing:  # for a checkpoint, but one queue has been written only
+        opened.checkpointer._pending = opened.checkpointer._capture()
+        opened.checkpointer._write_held(0.0)
+        assert len(folders(tmp_path / "a")) == 2
+    written = folders(tmp_path / "a")
+    await opened.close()
+    assert folders(tmp_path / "a") == written
+    found = StoreCheckpointFile(tmp_path / "a").found
+    assert (tmp_path / "a" / "abort").exists(), "Java's broker makes the missing units again, too"
+    assert last is not None and found.queues_timestamp == last.queues_timestamp < found.log_timestamp, "from there on"
+    copy = killed_image(tmp_path / "a", tmp_path / "b")
+    again = await open_holding(tmp_path / "a")
+    assert (again.recovery.record_count, again.checkpointer.saved_offset) == (0, durable)
+    assert all(is_whole(again, topic, 3 if topic == "A" else 1) for topic in TOPICS)
+    await again.close()
+    monkeypatch.setattr(boot, "_BOOT_ID", tmp_path / "boot")
+    (tmp_path / "boot").write_text("another\n")
+    rebooted = await open_holding(copy)
+    assert rebooted.recovery.record_count == len(TOPICS)
+    assert all(is_whole(rebooted, topic, 3 if topic == "A" else 1) for topic in TOPICS)
+    await rebooted.close()
+
+
+async def test_a_stop_writes_all_units_where_the_log_may_be_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpointer, "may_be_cut", lambda _: True)
+    opened = await open_with_many(tmp_path, monkeypatch)
+    await put(opened, *TOPICS)
+    await opened.close()
+    assert folders(tmp_path) == set(TOPICS)
+
+
+async def test_a_stop_waits_for_the_checkpoint_that_is_being_saved_and_only_notes_what_came_since(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = await open_with_many(tmp_path, monkeypatch)
+    checkpointer_, go_on = opened.checkpointer, threading.Event()
+    checkpointer_._executor.submit(go_on.wait)
+    checkpointer_.save()
+    await put(opened, *TOPICS)
+    close = checkpointer_.close
+
+    async def close_while_it_saves(log_end: int) -> bool:
+        asyncio.get_running_loop().call_soon(go_on.set)
+        return await close(log_end)
+
+    monkeypatch.setattr(checkpointer_, "close", close_while_it_saves)
+    await opened.close()
+    assert folders(tmp_path) == {"A"}
+    again = await open_holding(tmp_path)
+    assert all(is_whole(again, topic, 3 if topic == "A" else 1) for topic in TOPICS)
+    await again.close()
+
+
+async def test_a_stop_that_breaks_off_the_first_checkpoint_without_a_removed_topic_writes_all_units(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The checkpoint before counts the units of the topic."""
+    opened = await open_with_many(tmp_path, monkeypatch)
+    await put(opened, *TOPICS, "E")
+    opened.store.queues.delete_topic("A")
+    opened.checkpointer._pending = opened.checkpointer._capture()
+    opened.checkpointer._write_held(0.0)
+    await opened.close()
+    assert folders(tmp_path) == {"B", "C", "D", "E"}
+    again = await open_holding(tmp_path)
+    assert again.directory.was_clean
+    assert all(is_whole(again, topic, 1) for topic in folders(tmp_path))
+    await again.close()
 
 
 async def test_noted_units_are_written_before_the_log_is_too_long_and_when_memory_or_the_disk_is_full(
@@ -639,6 +732,20 @@ async def test_units_that_came_into_a_mapped_file_before_they_were_noted_are_syn
     opened.checkpointer._write_then_save()
     await eventually(lambda: not opened.checkpointer._is_saving)
     assert synced == ["B"]
+    await opened.close()
+
+
+async def test_noted_units_that_came_into_a_mapped_file_for_a_message_that_was_refused_are_synced_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = await open_with_many(tmp_path, monkeypatch)
+    await put(opened, *TOPICS)
+    await noted(opened)
+    opened.store.queues.get("B", 0).reserve(held_units.HELD_MAX + 1)
+    sync = mock.Mock(wraps=opened.checkpointer._queue_sync.sync)
+    monkeypatch.setattr(opened.checkpointer._queue_sync, "sync", sync)
+    await saved(opened)
+    assert "B" in {file.path.parent.parent.name for file in sync.call_args.args[0]}
     await opened.close()
 
 

@@ -3,10 +3,13 @@
 import errno
 from dataclasses import replace
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
-from store.queues.queue_ends import EndsFile, QueueEnds, read_ends
+from store.queues import queue_files
+from store.queues.queue_ends import EndsFile, QueueEnds, changed_at, read_ends
+from store.queues.queue_table import QueueTable
 from tests.store.support import queue_table
 
 ENDS = QueueEnds(0, 100, 1, 10, (("T", 0, 0, 1, 5, b""),))
@@ -47,3 +50,20 @@ def test_a_log_that_starts_anew_leaves_no_file_of_queues_that_the_start_did_not_
         ("Goes on", "0", "00000000000000000400")
     ]
     again.close()
+
+
+def test_only_folders_of_queues_with_a_file_are_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tens of thousands of queues may hold all their units in memory, so that none of them has a folder."""
+    look = mock.Mock(wraps=changed_at)
+    monkeypatch.setattr(queue_files, "changed_at", look)
+    table = QueueTable(tmp_path / "consumequeue", hold_from=0)
+    queue = table.get("T", 0)
+    queue.put(0, 100, 7, 0)
+    table.take_changed()
+    assert table.ends(100).queues == (("T", 0, 0, 1, 0, b""),)
+    look.assert_not_called()
+    queue.write_held()
+    table.close()
+    ((_, _, _, _, changed, _),) = table.ends(100).queues
+    assert changed == (tmp_path / "consumequeue" / "T" / "0").stat().st_mtime_ns
+    look.assert_called_once()

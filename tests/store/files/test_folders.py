@@ -1,0 +1,60 @@
+"""Folders whose makers were killed before the names were durable."""
+
+from pathlib import Path
+
+import pytest
+
+from store.compaction.segment_replacement import QueueFolders
+from store.directory.store_directory import StoreDirectory
+from store.files.folders import open_folder
+from store.files.mapped_file_queue import MappedFileQueue
+
+
+@pytest.fixture
+def synced(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """The folders that are synced, in order; nothing is."""
+    synced: list[Path] = []
+    monkeypatch.setattr("store.files.folders.sync_directory", synced.append)
+    return synced
+
+
+def test_what_opens_a_store_makes_names_of_folders_durable_that_are_there(tmp_path: Path, synced: list[Path]) -> None:
+    root = tmp_path / "store"
+    (root / "commitlog").mkdir(parents=True)
+    StoreDirectory(root, "classic").close(clean=True)
+    MappedFileQueue(root / "commitlog", 4096)
+    assert synced == [tmp_path, root]
+
+
+def test_a_folder_above_that_may_not_be_read_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path) -> None:
+        raise PermissionError(path)
+
+    monkeypatch.setattr("store.files.folders.sync_directory", refuse)
+    open_folder(tmp_path)
+
+
+def test_the_name_of_a_folder_above_one_that_is_missing_is_made_durable(tmp_path: Path, synced: list[Path]) -> None:
+    """Its maker was killed between `mkdir a` and the sync of the folder above."""
+    (tmp_path / "a").mkdir()
+    open_folder(tmp_path / "a" / "b")
+    assert synced == [tmp_path, tmp_path / "a"]
+
+
+def test_the_folder_above_a_mount_is_left_alone(
+    tmp_path: Path, synced: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It lies on another file system, which may sync no folders."""
+    monkeypatch.setattr(Path, "is_mount", lambda path: path == tmp_path)
+    open_folder(tmp_path)
+    assert not synced
+
+
+def test_names_of_folders_of_a_compacted_queue_are_made_durable_when_it_is_opened(
+    tmp_path: Path, synced: list[Path]
+) -> None:
+    place = QueueFolders(tmp_path / "log" / "T" / "0", tmp_path / "units" / "T" / "0")
+    place.make()
+    synced.clear()
+    place.make()
+    assert {place.log.parent, place.units.parent} <= set(synced)
