@@ -13,7 +13,6 @@ import contextlib
 import logging
 import random
 import secrets
-import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -45,6 +44,7 @@ from dledger.proposer import Proposer
 from dledger.refusals import no_quorum
 from ledgermq.message.draft import RecordDraft
 from ledgermq.remoting.refusal import Cause, Refusal
+from ledgermq.wall_clock import wall_clock_ms
 from store.errors import DiskReadError, RecordUnavailableError, StoreError
 from store.files.deferred_removal import FileRemoval
 from store.files.log_span import LogSpan, Read
@@ -92,7 +92,7 @@ class RaftLog:
         loop: asyncio.AbstractEventLoop,
         *,
         machine: StateMachine,
-        clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        clock: Callable[[], int] = wall_clock_ms,
         on_flushed: Callable[[int, float], None] | None = None,
     ) -> None:
         self.config = config
@@ -370,7 +370,7 @@ class RaftLog:
         """See `RaftNode.allow_missing`."""
         self._node.allow_missing()
 
-    # ---- inside
+    # ---- internals
 
     async def _drain(self) -> None:
         deadline = self._loop.time() + _DRAIN_S

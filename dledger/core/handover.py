@@ -26,6 +26,10 @@ _DECLINED_ELECTIONS = 60
 class Handover:
     """One transfer under way, from the question on.
 
+    Before the peer takes over, all entries are committed: otherwise the leader's senders would not know what became of
+    them. A leader that was never writable has no senders, and hands over what is not committed, too: it may be unable
+    to commit anything, since an entry is damaged here of which no other member has a copy.
+
     Attributes:
         target: the peer.
         is_closed: the peer is ready, and the leader accepts no proposal.
@@ -65,13 +69,10 @@ class Handover:
         leader.settle()
 
     def is_due(self, leader: Leader) -> bool:
-        """Return whether the peer may take over now: it holds all entries.
-
-        They are committed, too: the senders of a leader that is deposed before would not know what became of them.
-        """
-        state, progress = self._state, leader.peers[self.target]
-        held_index = min(counted_index(state, progress), state.commit_index)
-        return self.is_closed and held_index >= state.terms.last_index
+        """Return whether the peer may take over now: it holds all entries, and they are committed if need be."""
+        state, last_index = self._state, self._state.terms.last_index
+        is_decided = not leader.was_writable or state.commit_index == last_index
+        return self.is_closed and is_decided and counted_index(state, leader.peers[self.target]) >= last_index
 
 
 def counted_index(state: NodeState, progress: PeerProgress) -> int:

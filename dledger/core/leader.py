@@ -44,6 +44,7 @@ class Leader:
     """
 
     __slots__ = (
+        "_first_writable_index",
         "_heartbeat_due_ms",
         "_quorum_ms",
         "_reads",
@@ -67,7 +68,7 @@ class Leader:
         last_index = state.terms.last_index
         self.term_start_index = last_index + 1
         is_all_committed = state.commit_index == last_index and not is_salvage
-        self._settle_index = last_index if is_all_committed else self.term_start_index
+        self._first_writable_index = self._settle_index = last_index if is_all_committed else self.term_start_index
         self.peers = {peer: PeerProgress(self.term_start_index, state.now_ms) for peer in state.settings.others}
         self.prefer_due_ms = state.now_ms + state.settings.prefer_interval_ms
         self.declined: dict[str, int] = {}
@@ -87,6 +88,11 @@ class Leader:
         its commit decides them.
         """
         return self._state.commit_index >= self._settle_index
+
+    @property
+    def was_writable(self) -> bool:
+        """Whether this leader was ever writable, so that it may have proposals."""
+        return self._state.commit_index >= self._first_writable_index
 
     def settle(self) -> None:
         """Stop being writable until every entry that is in the log now is committed."""

@@ -24,7 +24,7 @@ from dledger.errors import WrongDirectoryError
 from dledger.log.small_file import remove_durably, write_durably
 from store.directory.boot import boot_id
 from store.errors import StoreError, StoreFormatError
-from store.files.folders import make_folder
+from store.files.folders import open_folder
 from store.log.flusher import FlushMode
 
 FORMAT_VERSION = 1
@@ -65,7 +65,7 @@ def make_directory(store_dir: Path, node_id: str) -> Path:
         if other.is_dir() and other.name != f"dledger-{node_id}":
             raise WrongDirectoryError(store_dir, "node id", other.name.removeprefix("dledger-"), node_id)
     directory = directory_of(store_dir, node_id)
-    make_folder(directory)
+    open_folder(directory)
     return directory
 
 

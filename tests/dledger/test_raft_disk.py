@@ -391,6 +391,7 @@ async def test_a_member_whose_disk_failed_does_not_fill_the_leader_s_disk(raft_c
     leader = await cluster.elected()
     await cluster.append(leader, b"first")
     await cluster.caught_up()
+    await cluster.sound()
     failed = next(name for name in cluster.logs if name != leader)
     cluster.logs[failed]._node.on_disk_failed(DiskFailedError(Path("data"), "EIO"))
     stored = 0

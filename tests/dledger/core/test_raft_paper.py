@@ -322,6 +322,19 @@ def test_leadership_is_transferred_by_telling_a_caught_up_follower_to_campaign()
     assert isinstance(vote, VoteResponse) and vote.granted and vote.term == 2
 
 
+def test_a_leader_that_was_never_writable_hands_over_what_is_not_committed() -> None:
+    """Section 3.10: nobody waits for its entries. Its own do not count, since one of them is damaged here."""
+    raft = make_raft([1, 1])
+    elect(raft)
+    raft.step("n2", accepted(2, 2))
+    assert raft.state.commit_index < 2
+    assert raft.transfer("n2") == "n2"
+    save(raft)
+    raft.step("n2", VoteResponse(3, True, True, VoteCause.GRANTED, 2, 2))
+    sent = save(raft)
+    assert [peer for peer, message in sent if isinstance(message, TransferRequest)] == ["n2"]
+
+
 def test_a_leader_that_hands_over_and_its_successor_have_their_votes_on_disk_before_proposals_are_refused() -> None:
     """No disk is waited for between the last proposal of the one and the first of the other."""
     leader, target = make_raft([1], commit_index=0), make_raft([1], name="n2", commit_index=0)
