@@ -5,11 +5,9 @@ SendTargets, DraftMaker, Appender, SendAnswers                the way of message
 """
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import replace
 
-from broker.answer_room import AnswerRoom
 from broker.append.answers import SendAnswers
 from broker.append.appender import Appender
 from broker.append.drafts import DraftMaker
@@ -24,9 +22,11 @@ from broker.state.metadata import Metadata
 from broker.state.new_topics import NewTopics
 from broker.state.offsets import ConsumerOffsets
 from broker.state.tables import ReplicatedState
+from broker.throttled_requests import ThrottledRequests
 from broker.timers import Spawn
 from broker.turns import TurnQueue
 from ledgermq.remoting.refusal import Cause, Refusal
+from ledgermq.wall_clock import wall_clock_ms
 from store.message_store import MessageStore
 
 
@@ -65,7 +65,7 @@ class BrokerContext:
         self.spawn = spawn
         self.clock_ms = wall_clock_ms
         self.turns = TurnQueue(loop)
-        self.room = AnswerRoom(loop.call_later)
+        self.throttled = ThrottledRequests(loop.call_later)
         not_yet = replace(store.log.state, refusal=Refusal(Cause.RECOVERING, "the log is being recovered"))
         self.role = Role(config, not_yet)
         self.counting = Counting(identity.cluster, config.metrics_label_sets_max, loop.time)
@@ -87,8 +87,3 @@ class BrokerContext:
         self.offsets = ConsumerOffsets(state, self.role, self.appender.propose, self.metadata.is_undecided, loop)
         self.metadata.before_removal = self.offsets.send
         self.forwarding = LeaderForwarding(self.role, spawn)
-
-
-def wall_clock_ms() -> int:
-    """Return the milliseconds since the epoch: the clock of store times."""
-    return time.time_ns() // 1_000_000

@@ -13,7 +13,7 @@ from typing import Protocol, TypeVar
 import orjson
 
 from broker.config import BrokerConfig
-from broker.context import BrokerContext, wall_clock_ms
+from broker.context import BrokerContext
 from broker.delay.timer_files import DeliveryFiles, open_counts, open_index
 from broker.parts import Parts
 from broker.state import names
@@ -23,6 +23,7 @@ from broker.state.saver import StateSaver
 from broker.state.tables import NewerNames, ReplicatedState, StateFormatError
 from broker.timers import Timers
 from ledgermq.remoting.refusal import Cause, Refusal
+from ledgermq.wall_clock import wall_clock_ms
 from store.errors import StateUnknownError, StoreError
 from store.message_store import MessageStore
 from store.queues.consume_queue import ConsumeQueue

@@ -91,14 +91,16 @@ class LongRequests:
         time_slice = TimeSlice(FILTER_SLICE_S)
         connection = request.connection
         created = self._created()
+        before = self._unsettled()
         try:
             while not connection.is_closed:
-                before = self._unsettled()
                 if next(request.steps, _END) is _END:
                     break
-                if before < self._unsettled() > _UNSETTLED_MAX_BYTES:
+                unsettled = self._unsettled()
+                if before < unsettled > _UNSETTLED_MAX_BYTES:
                     self._turns.run_after(_PAUSE_S, partial(self._go_on, request))
                     return
+                before = unsettled
                 if time_slice.is_over():
                     self._turns.run_later(partial(self._take, request))
                     return

@@ -14,7 +14,7 @@ from broker.acting.subsystem import ActingSubsystem
 from broker.admin.runtime_info import Totals
 from broker.admin.subsystem import AdminSubsystem
 from broker.auth.subsystem import AuthSubsystem
-from broker.context import BrokerContext, wall_clock_ms
+from broker.context import BrokerContext
 from broker.delay.subsystem import DelaySubsystem
 from broker.groups.subsystem import GroupSubsystem
 from broker.leadership import Leadership
@@ -29,6 +29,7 @@ from broker.state.tables import StateChange, StateFormatError
 from broker.subsystem import Subsystem
 from broker.transactions.subsystem import TransactionSubsystem
 from ledgermq.remoting.quotas import Quotas
+from ledgermq.wall_clock import wall_clock_ms
 from store.queues.consume_queue import ConsumeQueue
 from store.replicated_log import LogRole, LogState
 from store.timer.metrics import TopicCounts
@@ -82,7 +83,7 @@ class Parts:
             context.appender,
             self.quotas,
         )
-        context.room.serve_late = self.handler.serve_late
+        context.throttled.serve_late = self.handler.serve_late
         self.acting = acting = ActingSubsystem(context, delay.deliveries, self.transactions.service.first_left)
         self.passing = PassingSubsystem(
             context, groups.clients, groups.shared_locks, self.handler, groups.answer_group, acting.stand_back

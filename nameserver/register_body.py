@@ -16,10 +16,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
+from ledgermq.remoting.codec.data_version import DataVersion
 from ledgermq.remoting.codec.fields import I32_MIN
 from ledgermq.remoting.codec.lenient_json import bad_body, json_body, json_value
 from ledgermq.remoting.refusal import Cause, Refusal
-from nameserver.core.model import DataVersion, QueueData, TopicTable
+from nameserver.core.model import QueueData, TopicTable
 
 _FULL_BODY_SINCE_VERSION = 37  # V3_0_11
 _MAPPING_SINCE_VERSION = 413  # V5_0_0

@@ -23,6 +23,7 @@ from ledgermq.remoting.serving.answer import Handler
 from ledgermq.remoting.serving.authority import Authority
 from ledgermq.remoting.serving.live_settings import LiveSettings
 from ledgermq.remoting.serving.notices import Notices
+from ledgermq.wall_clock import wall_clock_ms
 from nameserver.authority import GUARDED
 from nameserver.broker_requests import BrokerRequests
 from nameserver.config import NameServerConfig
@@ -57,7 +58,7 @@ class NameServer:
         self._config = config
         self.registry = Registry({"node_type": "nameserver"})
         self.table = RouteTable(
-            int(time.time() * 1000),
+            wall_clock_ms(),
             delete_missing_topics=config.delete_topic_with_registration,
             max_members=config.max_brokers,
             max_topic_entries=config.max_topic_entries,
@@ -177,7 +178,7 @@ class NameServer:
         self._waiters.forget(connection)
         self._leaving.closed(connection)
 
-    # ---- inside
+    # ---- internals
 
     def _is_led(self, topic: str) -> bool:
         return not self.table.is_between_leaders(topic, self._now_ms())

@@ -17,7 +17,6 @@ from broker.admin.live_config import Keep, LiveConfig
 from broker.admin.master_tables import POLL_SECONDS, MasterTables
 from broker.admin.registration import NameserverLinks, broker_credentials
 from broker.config_kinds import MetricsExporter
-from broker.context import wall_clock_ms
 from broker.delay.timer_files import CLEAN_SECONDS
 from broker.identity import BrokerIdentity
 from broker.log_follower import LogFollower
@@ -35,6 +34,7 @@ from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.limits import Limits
 from ledgermq.remoting.refusal import Cause, Refusal
 from ledgermq.remoting.server import RemotingServer
+from ledgermq.wall_clock import wall_clock_ms
 from node.keys import BROKER_KEYS
 from node.log_choice import open_store_of
 from node.node_config import NodeConfig

@@ -6,9 +6,9 @@ Source: apache/rocketmq `broker/.../processor/AdminBrokerProcessor.java` (5.x).
 from broker.admin.runtime_info import RuntimeInfo
 from broker.config import BrokerConfig
 from broker.context import BrokerContext
-from broker.state.settings import DataVersion
 from ledgermq.remoting.codec.codes import ResponseCode
 from ledgermq.remoting.codec.command import Command
+from ledgermq.remoting.codec.data_version import DataVersion
 from ledgermq.remoting.codec.fields import text
 from ledgermq.remoting.codec.java_json import dumps
 from ledgermq.remoting.config_key import keys_of

@@ -10,17 +10,20 @@ from typing import Final
 from broker.context import BrokerContext
 from broker.groups.clients import ClientTable
 from broker.pull.held_pulls import HeldPulls
-from broker.state.tables import when_all
+from broker.state.tables import parts_of, when_all
 from broker.subsystem import Steps, answer_after
 from ledgermq.remoting.codec.codes import ResponseCode
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.codec.fields import boolean, integer, long, text
-from ledgermq.remoting.codec.java_json import queue_entry
+from ledgermq.remoting.codec.java_json import QUEUE_KEY, dumps
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.refusal import Cause, Refusal
 
 _NO_GROUP: Final = "null"
 """The group of a request that names none, as RocketMQ writes it into the keys of offsets."""
+
+_QUEUES_A_STEP: Final = 64
+_MOVED: Final = QUEUE_KEY + b":%d"
 
 
 class OffsetMoves:
@@ -68,10 +71,12 @@ class OffsetMoves:
         def body() -> bytes:
             return b'{"offsetTable":{%b}}' % b",".join(entries)
 
-        done = when_all(len(table), answer_after(connection, command, body))
-        for number, offset in table.items():
-            entries.append(queue_entry(self._identity.queue(name, number), offset))
-            self._offsets.reset(name, group, number, offset, done)
+        broker, in_json = dumps(self._identity.name), dumps(name)
+        parts = list(parts_of(table.items(), _QUEUES_A_STEP))
+        done = when_all(len(parts), answer_after(connection, command, body))
+        for part in parts:
+            entries += [_MOVED % (broker, number, in_json, offset) for number, offset in part.items()]
+            self._offsets.reset(name, group, part, done)
             yield
         self._held_pulls.release(self._store.queues.of_topic(name))
 
@@ -93,22 +98,22 @@ class OffsetMoves:
         self._role.check_writable()
         source, target = fields.get("srcGroup", _NO_GROUP), fields.get("destGroup", _NO_GROUP)
         is_offline = boolean(fields, "offline")
-        found: list[tuple[str, int, int]] = []
+        found: list[tuple[str, dict[int, int]]] = []
         topics = [fields["topic"]] if fields.get("topic") else self._offsets.topics_of_group(source)
         for name in topics:
             topic = self._metadata.topic(name)
             if topic is None or (not is_offline and not self._clients.is_subscribed(source, name)):
                 continue
-            for queue_id in range(topic.read_queues):
-                offset = self._offsets.get(name, source, queue_id)
-                if offset is not None:
-                    found.append((name, queue_id, offset))
+            queues = self._offsets.queues(name, source)
+            known = ((number, queues[number]) for number in range(topic.read_queues) if number in queues)
+            for part in parts_of(known, _QUEUES_A_STEP):
+                found.append((name, part))
                 yield
         if not found:
             connection.respond(command, ResponseCode.SUCCESS)
             return
 
         done = when_all(len(found), answer_after(connection, command))
-        for name, queue_id, offset in found:
-            self._offsets.commit_and_tell(name, target, queue_id, offset, done)
+        for name, part in found:
+            self._offsets.commit_and_tell(name, target, part, done)
             yield

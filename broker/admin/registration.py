@@ -24,11 +24,12 @@ from broker.admin.registration_bodies import RegistrationBodies
 from broker.config import BrokerConfig
 from broker.identity import BrokerIdentity
 from broker.role import Role
-from broker.state.settings import DataVersion, TopicConfig
+from broker.state.settings import TopicConfig
 from ledgermq.message.crc import crc32
 from ledgermq.remoting.client import RemotingClient
 from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
 from ledgermq.remoting.codec.command import Command
+from ledgermq.remoting.codec.data_version import DataVersion
 from ledgermq.remoting.codec.java_json import dumps
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.errors import RemotingError

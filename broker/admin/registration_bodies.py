@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from broker.state.settings import DataVersion, TopicConfig
+from broker.state.settings import TopicConfig
+from ledgermq.remoting.codec.data_version import DataVersion
 from ledgermq.remoting.codec.java_json import dumps
 from ledgermq.remoting.route import PERM_READ_WRITE
 from store.time_slice import TimeSlice

@@ -10,8 +10,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
-from broker.context import BrokerContext, wall_clock_ms
+from broker.context import BrokerContext
 from broker.counting.oldest import OldestMessage
+from ledgermq.wall_clock import wall_clock_ms
 from store.cleaning.disk_space import disk_space
 
 SAMPLE_SECONDS = 1.0

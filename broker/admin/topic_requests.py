@@ -12,12 +12,13 @@ from typing import Any
 from broker.context import BrokerContext
 from broker.state import names
 from broker.state.attributes import MESSAGE_TYPE, TOPIC_ATTRIBUTES, change_attributes, parse_change
-from broker.state.settings import DataVersion, TopicConfig, check_extra
+from broker.state.settings import TopicConfig, check_extra
 from broker.state.tables import ChangeDone
 from broker.subsystem import AnswerParts, Steps
 from ledgermq.message.pop_handle import retry_topic
 from ledgermq.remoting.codec.codes import ResponseCode
 from ledgermq.remoting.codec.command import Command
+from ledgermq.remoting.codec.data_version import DataVersion
 from ledgermq.remoting.codec.fields import Fields, boolean, integer, text
 from ledgermq.remoting.codec.java_json import dumps, queue_entry
 from ledgermq.remoting.codec.lenient_json import listed_json

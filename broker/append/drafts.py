@@ -1,7 +1,5 @@
 """Makes the broker's own drafts: state records, and stored messages that are written to the log again."""
 
-import time
-
 from broker.append.target import SendTarget
 from broker.state import names
 from ledgermq.message.flags import TRANSACTION_MASK, with_host_bits
@@ -10,6 +8,7 @@ from ledgermq.message.hosts import encode_host
 from ledgermq.message.properties import PROPERTIES_LENGTH_MAX, TAGS, encode_properties
 from ledgermq.message.record import Record
 from ledgermq.remoting.refusal import Cause, Refusal
+from ledgermq.wall_clock import wall_clock_ms
 from store.log.drafts import QueuedDraft
 from store.queues.queue_table import QueueTable
 
@@ -24,7 +23,7 @@ class DraftMaker:
     def state(self, body: bytes) -> QueuedDraft:
         """Return a record of the state topic; its born time is the present time in ms."""
         target = SendTarget(self._queues.get(names.STATE_TOPIC, 0))
-        born_timestamp = time.time_ns() // 1_000_000
+        born_timestamp = wall_clock_ms()
         return self._draft(target, body, b"", born=(born_timestamp, self._store_host))
 
     def new(

@@ -9,7 +9,6 @@ Source: apache/rocketmq `broker/.../processor/AbstractSendMessageProcessor.java`
 """
 
 import random
-import time
 from collections.abc import Callable, Mapping
 from datetime import datetime
 
@@ -25,6 +24,7 @@ from ledgermq.message.record import needs_v2, record_size
 from ledgermq.remoting.codec.fields import integer, text
 from ledgermq.remoting.codec.repeated_headers import RepeatedSend
 from ledgermq.remoting.refusal import Cause, Refusal
+from ledgermq.wall_clock import wall_clock_ms
 from store.compaction.compaction_store import is_compacted
 from store.queues.consume_queue import ConsumeQueue
 from store.queues.queue_table import QueueTable
@@ -60,7 +60,7 @@ class SendTargets:
 
     Attributes:
         known: targets by the texts of topic and queue id in the header. Read by the hot path.
-        repeated: the same by their bytes, of sends whose headers are not parsed as JSON.
+        repeated: the same by the bytes of queue id, then topic, of sends whose headers are not parsed as JSON.
     """
 
     def __init__(
@@ -83,9 +83,8 @@ class SendTargets:
         self._disk_full = disk_full
         self._random = random.Random()
         self.known: dict[tuple[str | None, str | None], SendTarget] = {}
-        self.repeated: dict[tuple[bytes, bytes], SendTarget] = {}
+        self.repeated: dict[bytes, dict[bytes, SendTarget]] = {}
         self._checked: dict[str, TopicConfig] = {}  # topics of known targets
-        self._queue_ids: dict[bytes, bytes] = {}  # one object for a queue id of all topics
 
     def forget(self) -> None:
         """Clear the cache, since topics, groups or the role have changed."""
@@ -114,7 +113,7 @@ class SendTargets:
         topic = self._checked.get(name) or self._topic(name, send.ext)
         target = self._target_in(topic, int(queue_id))
         if self._keep_topic(target, topic) and queue_id == b"%d" % target.queue_id:
-            self.repeated[target.topic, self._queue_ids.setdefault(queue_id, queue_id)] = target
+            self.repeated.setdefault(queue_id, {})[target.topic] = target
         return target
 
     def _target_in(self, topic: TopicConfig, queue_id: int) -> SendTarget:
@@ -158,7 +157,7 @@ class SendTargets:
     def _check_broker(self, name: str) -> None:
         """Check the broker's write permission; as in RocketMQ, without it only sends to ordered topics are refused."""
         config = self._config
-        if config.accepts_sends_from_ms and time.time_ns() // 1_000_000 < config.accepts_sends_from_ms:
+        if config.accepts_sends_from_ms and wall_clock_ms() < config.accepts_sends_from_ms:
             until = datetime.fromtimestamp(config.accepts_sends_from_ms / 1000).isoformat(" ", "milliseconds")
             raise Refusal(Cause.SYSTEM_ERROR, f"broker unable to service, until {until.replace('.', ',')}")
         topic = self._metadata.topic(name)

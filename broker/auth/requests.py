@@ -189,7 +189,7 @@ class AuthRequests:
         if changed:
             log.info("the passwords of %d users are sealed by the present secret from now on", len(changed))
 
-    # ---- inside
+    # ---- internals
 
     def _done_before(self, connection: Connection, command: Command, remark: str) -> None:
         if not self._recent.has(command):

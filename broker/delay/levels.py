@@ -10,7 +10,6 @@ Source: apache/rocketmq `broker/.../schedule/ScheduleMessageService.java` (5.x).
 
 import asyncio
 import logging
-import time
 from collections import deque
 from collections.abc import Generator, Iterable, Mapping
 from typing import Final
@@ -18,7 +17,6 @@ from typing import Final
 from broker.context import BrokerContext
 from broker.delay.deliveries import Deliveries, DeliveryKind
 from broker.state import names
-from broker.state.settings import DataVersion
 from broker.state.tables import offset_key
 from broker.subsystem import Steps
 from ledgermq.message.errors import CorruptRecordError
@@ -27,8 +25,10 @@ from ledgermq.message.queue_unit import DELAY_LEVELS_MS
 from ledgermq.message.record import Record, decode_record
 from ledgermq.remoting.codec.codes import ResponseCode
 from ledgermq.remoting.codec.command import Command
+from ledgermq.remoting.codec.data_version import DataVersion
 from ledgermq.remoting.codec.java_json import dumps, number_map
 from ledgermq.remoting.connection import Connection
+from ledgermq.wall_clock import wall_clock_ms
 from store.errors import StoreError
 from store.log.drafts import QueuedDraft
 from store.queues.consume_queue import ConsumeQueue
@@ -53,7 +53,7 @@ def delayed_properties(properties: Mapping[str, str], topic: str, queue_id: int,
 
 def due_ms(level: int) -> int:
     """Return the due time (ms since the epoch) of a message sent now; it becomes the tags code of its queue unit."""
-    return time.time_ns() // 1_000_000 + DELAY_LEVELS_MS[level - 1]
+    return wall_clock_ms() + DELAY_LEVELS_MS[level - 1]
 
 
 class DelayService:

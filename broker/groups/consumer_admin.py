@@ -9,9 +9,9 @@ Source: apache/rocketmq `broker/.../processor/AdminBrokerProcessor.java`, `clien
 import functools
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
-from broker.context import BrokerContext, wall_clock_ms
+from broker.context import BrokerContext
 from broker.counting.statistics import GROUP_GET_NUMS
 from broker.groups.clients import Client, ClientTable
 from broker.state.settings import TopicConfig
@@ -19,17 +19,21 @@ from broker.subsystem import AnswerParts, Steps
 from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.codec.fields import I64_MAX, boolean, integer, long, text
-from ledgermq.remoting.codec.java_json import dumps, number_map, queue_entry, queue_map, text_map
+from ledgermq.remoting.codec.java_json import QUEUE_KEY, dumps, number_map, queue_map, text_map
 from ledgermq.remoting.codec.lenient_json import loads
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.errors import JsonError, RemotingError
 from ledgermq.remoting.refusal import Cause, Refusal
 from ledgermq.remoting.route import MessageQueue
+from ledgermq.wall_clock import wall_clock_ms
 from store.queues.consume_queue import BLANK_SIZE, ConsumeQueue
 
 STATUS_TIMEOUT_SECONDS = 5.0
 _UNITS_MAX = 1000
 """Largest number of queue units in one answer to 321."""
+
+_PROGRESS: Final = QUEUE_KEY + b':{"brokerOffset":%d,"consumerOffset":%d,"lastTimestamp":%d,"pullOffset":%d}'
+"""The progress of a group in one queue, as the maps of 208 and 317 have it."""
 
 
 class ConsumerAdmin:
@@ -156,8 +160,8 @@ class ConsumerAdmin:
         for name in asked or self._offsets.topics_of_group(group):
             topic = self._metadata.topic(name)
             if topic is not None and self._clients.is_subscribed(group, name):
-                for queue, row in self._group_rows(group, topic):
-                    entries.add(queue_entry(queue, row))
+                for entry, _ in self._group_entries(group, topic):
+                    entries.add(entry)
                     yield
                 rate += self._statistics.rate(GROUP_GET_NUMS, f"{name}@{group}")
         body = b'{"consumeTps":%b,"offsetTable":{%b}}' % (dumps(rate), entries.joined())
@@ -175,9 +179,9 @@ class ConsumerAdmin:
                 if topic is None or (is_order and not topic.order) or not self._clients.is_subscribed(group, name):
                     continue
                 entries = AnswerParts()
-                for queue, row in self._group_rows(group, topic):
-                    total += row["brokerOffset"] - row["consumerOffset"]
-                    entries.add(queue_entry(queue, row))
+                for entry, behind in self._group_entries(group, topic):
+                    total += behind
+                    entries.add(entry)
                     yield
                 rate = self._statistics.rate(GROUP_GET_NUMS, f"{name}@{group}")
                 stats.add(b'{"consumeTps":%b,"offsetTable":{%b}}' % (dumps(rate), entries.joined()))
@@ -190,17 +194,17 @@ class ConsumerAdmin:
         )
         connection.respond(command, ResponseCode.SUCCESS, body=body)
 
-    def _group_rows(self, group: str, topic: TopicConfig) -> Iterator[tuple[MessageQueue, dict[str, int]]]:
+    def _group_entries(self, group: str, topic: TopicConfig) -> Iterator[tuple[bytes, int]]:
+        """Yield the entry of each queue in an answer's table, with the number of messages not consumed."""
+        names = dumps(self._identity.name), dumps(topic.name)
+        offsets = self._offsets.queues(topic.name, group)
         for queue_id in range(topic.read_queues):
             queue = self._store.queues.find(topic.name, queue_id)
-            offset = max(self._offsets.get(topic.name, group, queue_id) or 0, 0)
-            row = {
-                "brokerOffset": queue.max_offset if queue else 0,
-                "consumerOffset": offset,
-                "lastTimestamp": max(0, self._store.reader.store_time(queue, offset - 1)) if queue else 0,
-                "pullOffset": max(offset, self._departures.pulled_to(topic.name, group, queue_id)),
-            }
-            yield self._identity.queue(topic.name, queue_id), row
+            offset = max(offsets.get(queue_id, 0), 0)
+            end = queue.max_offset if queue else 0
+            last_time = max(0, self._store.reader.store_time(queue, offset - 1)) if queue else 0
+            pulled_to = max(offset, self._departures.pulled_to(topic.name, group, queue_id))
+            yield _PROGRESS % (names[0], queue_id, names[1], end, offset, last_time, pulled_to), end - offset
 
     def queue_units(self, connection: Connection, command: Command) -> None:
         """321: answer units of a consume queue."""

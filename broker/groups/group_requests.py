@@ -9,10 +9,11 @@ from typing import Any
 from broker.context import BrokerContext
 from broker.state import names
 from broker.state.attributes import GROUP_ATTRIBUTES, change_attributes
-from broker.state.settings import DataVersion, GroupConfig, check_extra
+from broker.state.settings import GroupConfig, check_extra
 from broker.subsystem import AnswerParts, Steps, answer_after
 from ledgermq.remoting.codec.codes import ResponseCode
 from ledgermq.remoting.codec.command import Command
+from ledgermq.remoting.codec.data_version import DataVersion
 from ledgermq.remoting.codec.fields import boolean, text
 from ledgermq.remoting.codec.java_json import dumps
 from ledgermq.remoting.codec.lenient_json import listed_json, request_json

@@ -7,12 +7,12 @@ Source: apache/rocketmq `broker/.../processor/ConsumerManageProcessor.java`, `Ad
 import os
 
 from broker.context import BrokerContext
-from broker.state.settings import DataVersion
 from broker.state.system_records import visible_record
 from broker.state.tables import OFFSET_KEY_SEPARATOR
 from broker.subsystem import Steps
 from ledgermq.remoting.codec.codes import ResponseCode
 from ledgermq.remoting.codec.command import Command
+from ledgermq.remoting.codec.data_version import DataVersion
 from ledgermq.remoting.codec.fields import Fields, boolean, integer, long, text
 from ledgermq.remoting.codec.java_json import dumps, number_map, text_map
 from ledgermq.remoting.connection import Connection
@@ -74,7 +74,7 @@ class OffsetRequests:
             else:
                 connection.refuse(command, refusal)
 
-        self._offsets.commit_and_tell(topic, group, queue_id, offset, answer)
+        self._offsets.commit_and_tell(topic, group, {queue_id: offset}, answer)
 
     def all_consumer_offsets(self, connection: Connection, command: Command) -> Steps:
         """43: answer the whole table, with unquoted numeric keys."""

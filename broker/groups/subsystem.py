@@ -29,7 +29,7 @@ class GroupSubsystem(Subsystem):
     def __init__(self, context: BrokerContext) -> None:
         self._loop = context.loop
         self._turns = context.turns
-        self._room = context.room
+        self._throttled = context.throttled
         self._role = context.role
         self.clients = ClientTable(context.loop.time, self._on_members_changed, self._on_consumer_gone)
         self.locks = GroupLocks(context.loop.time, context.config.lock_grace_ms / 1000)
@@ -95,7 +95,7 @@ class GroupSubsystem(Subsystem):
             code.GET_MAX_OFFSET: offsets.max_offset,
             code.GET_MIN_OFFSET: offsets.min_offset,
             code.GET_EARLIEST_MSG_STORETIME: offsets.earliest_store_time,
-            code.VIEW_MESSAGE_BY_ID: self._room.guard(offsets.view_message),
+            code.VIEW_MESSAGE_BY_ID: self._throttled.guard(offsets.view_message),
         }
 
     def periodic(self) -> Iterable[tuple[float, Callable[[], None]]]:

@@ -110,7 +110,7 @@ class AckRequests:
             header = self._change(topic.name, group, handle._replace(queue_id=queue_id), offset, invisible_ms)
         connection.respond(command, ResponseCode.SUCCESS, header)
 
-    # ---- inside
+    # ---- internals
 
     def _ack(self, topic: str, group: str, handle: PopHandle, offset: int) -> None:
         if handle.is_ordered:

@@ -11,7 +11,7 @@ leader dies is lost, and its message is delivered again.
 
 import asyncio
 from collections.abc import Callable, Iterable
-from itertools import islice, zip_longest
+from itertools import zip_longest
 from typing import Final, TypeVar
 
 from broker.context import BrokerContext
@@ -19,6 +19,7 @@ from broker.state.offsets import GATHER_SECONDS, CommitDone
 from broker.state.pop_core import Checkpoint, Checkpoints
 from broker.state.pop_order import Orders
 from broker.state.pop_tables import PopChange
+from broker.state.tables import parts_of
 from ledgermq.remoting.refusal import Refusal
 
 _VALUES_PER_RECORD: Final = 2000
@@ -111,7 +112,8 @@ class PopProgress:
             return []
         checkpoints = self._sendable(self.checkpoints.take_changes(), self.checkpoints.send_again)
         orders = self._sendable(self.orders.take_changes(), self.orders.send_again)
-        tables = zip_longest(_parts(checkpoints), _parts(orders))
+        most = _VALUES_PER_RECORD
+        tables = zip_longest(parts_of(checkpoints.items(), most), parts_of(orders.items(), most))
         return [self._part(PopChange(taken or {}, given or {})) for taken, given in tables]
 
     def _sendable(self, changes: dict[str, _V], send_again: Callable[[Iterable[str]], None]) -> dict[str, _V]:
@@ -157,8 +159,3 @@ class PopProgress:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-
-
-def _parts(table: dict[str, _V]) -> list[dict[str, _V]]:
-    items = iter(table.items())
-    return [dict(part) for part in iter(lambda: list(islice(items, _VALUES_PER_RECORD)), [])]

@@ -44,7 +44,7 @@ class PopSubsystem(Subsystem):
         deliveries: Deliveries,
     ) -> None:
         config, loop, clock_ms = context.config, context.loop, context.clock_ms
-        self._room = context.room
+        self._throttled = context.throttled
         self.progress = PopProgress(context)
         self.held = HeldPops(loop, clock_ms, config.pop_held_max, config.pop_held_queue_max)
         self._held_looks = HeldPops(loop, clock_ms, config.pop_held_max, config.pop_held_queue_max)
@@ -62,11 +62,11 @@ class PopSubsystem(Subsystem):
         """See `Subsystem`."""
         code = RequestCode
         return {
-            code.POP_MESSAGE: self._room.guard(self.take.pop),
+            code.POP_MESSAGE: self._throttled.guard(self.take.pop),
             code.ACK_MESSAGE: self._acks.ack,
             code.BATCH_ACK_MESSAGE: self._acks.batch_ack,
             code.CHANGE_MESSAGE_INVISIBLETIME: self._acks.change_invisible,
-            code.PEEK_MESSAGE: self._room.guard(self._looks.peek),
+            code.PEEK_MESSAGE: self._throttled.guard(self._looks.peek),
             code.NOTIFICATION: self._looks.notify,
             code.POLLING_INFO: self._looks.polling_info,
             code.QUERY_ASSIGNMENT: self.assignments.query,

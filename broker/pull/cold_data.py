@@ -11,7 +11,6 @@ without its adaptive strategies, and without checking which pages are in memory.
 
 import logging
 import struct
-import time
 from dataclasses import dataclass
 
 from broker.context import BrokerContext
@@ -25,6 +24,7 @@ from ledgermq.remoting.codec.java_json import dumps
 from ledgermq.remoting.codec.properties_text import parse_properties
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.refusal import Cause, Refusal
+from ledgermq.wall_clock import wall_clock_ms
 from store.queues.cold_limits import MEMORY_BYTES
 from store.queues.consume_queue import ConsumeQueue
 from store.queues.queue_reader import GetResult
@@ -86,7 +86,7 @@ class ColdReads:
         border = self._border
         cold = sum(len(record) for record in result.records if _PHYSICAL_OFFSET(record, _AT)[0] < border)
         if cold:
-            now = _now_ms()
+            now = wall_clock_ms()
             self._all_bytes += cold
             found = self._groups.setdefault(group, ColdBytes(0, now, now))
             found.count += cold
@@ -106,7 +106,7 @@ class ColdReads:
 
     def end_period(self) -> None:
         """Reset the counts and answer the pulls that waited. Call it every `PERIOD_SECONDS`."""
-        old = _now_ms() - int(_FORGET_SECONDS * 1000)
+        old = wall_clock_ms() - int(_FORGET_SECONDS * 1000)
         self._groups = {name: read for name, read in self._groups.items() if read.last_ms > old}
         for read in self._groups.values():
             read.count = 0
@@ -182,7 +182,3 @@ def _text(command: Command) -> str:
         return bytes(command.body).decode()
     except UnicodeDecodeError as error:
         raise Refusal(Cause.INVALID_PARAMETER, f"the body is not UTF-8 at byte {error.start}") from error
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -364,16 +364,17 @@ class PullProcessor:
         if status in _EMPTY:
             if asked == 0:
                 return ResponseCode.PULL_NOT_FOUND, 0
-            return self._moved(asked, 0)
+            return self._moved(pull, 0)
         if status in _OFFSET_STATES:
-            return self._moved(asked, result.next_offset)
+            return self._moved(pull, result.next_offset)
         return ResponseCode.PULL_RETRY_IMMEDIATELY, result.next_offset
 
-    def _moved(self, asked: int, next_offset: int) -> tuple[int, int]:
+    def _moved(self, pull: Pull, next_offset: int) -> tuple[int, int]:
         """Return the answer to an offset outside the queue. Only the leader knows the queue's true bounds."""
         if self._role.writable:
             return ResponseCode.PULL_OFFSET_MOVED, next_offset
-        return ResponseCode.PULL_RETRY_IMMEDIATELY, asked
+        pull.fields["suggestWhichBrokerId"] = "0"
+        return ResponseCode.PULL_RETRY_IMMEDIATELY, pull.offset
 
     def _answer(self, pull: Pull, code: int, result: GetResult, next_offset: int) -> None:
         fields = pull.fields

@@ -56,7 +56,7 @@ class QueryRequests:
         self._config = context.config
         self._store = context.store
         self._spawn = context.spawn
-        self._room = context.room
+        self._throttled = context.throttled
         self._searches: Counter[Connection] = Counter()
         self.found = 0
         self.missed = 0
@@ -83,7 +83,7 @@ class QueryRequests:
         index = self._store.index
         try:
             result = QueryResult([], 0, 0) if index is None else await index.query(*query, command.ext.get("indexType"))
-            self._room.guard(partial(self._answer, query, result))(connection, command)
+            self._throttled.guard(partial(self._answer, query, result))(connection, command)
         except StoreError as error:
             connection.refuse(command, Refusal(Cause.SYSTEM_ERROR, str(error)))
         except Refusal as refusal:

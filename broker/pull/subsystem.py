@@ -26,14 +26,14 @@ class PullSubsystem(Subsystem):
         self.spread = ReadSpread(config, context.role, store.log, clock, self.held.release, self.held.wake_all)
         self.processor = PullProcessor(context, clients, locks, self.held, self.cold, self.spread)
         self.query = QueryRequests(context)
-        self._room = context.room
+        self._throttled = context.throttled
 
     def requests(self) -> Mapping[int, Serve]:
         """Return the handlers by request code."""
         code, cold = RequestCode, self.cold
         return {
-            code.PULL_MESSAGE: self._room.guard(self.processor.pull),
-            code.LITE_PULL_MESSAGE: self._room.guard(self.processor.pull),
+            code.PULL_MESSAGE: self._throttled.guard(self.processor.pull),
+            code.LITE_PULL_MESSAGE: self._throttled.guard(self.processor.pull),
             code.QUERY_MESSAGE: self.query.query,
             code.UPDATE_COLD_DATA_FLOW_CTR_CONFIG: cold.set_thresholds,
             code.REMOVE_COLD_DATA_FLOW_CTR_CONFIG: cold.remove_threshold,

@@ -16,7 +16,7 @@ from ledgermq.message.properties import PROPERTIES_LENGTH_MAX, find_property
 from store.log.drafts import BatchDraft, QueuedDraft
 
 TAGS: Final = b"TAGS\x01"
-_asks: Final = re.compile(rb"\x02(?:CLUSTER|POP_CK|DELAY|TRAN_MSG|TIMER_DEL|__SHARDINGKEY)").search
+_asks: Final = re.compile(rb"\x02(?:CLUSTER|POP_CK|INNER_|DELAY|TRAN_MSG|TIMER_DEL|__SHARDINGKEY)").search
 _TAGGED: Final = b"\x02" + TAGS
 
 

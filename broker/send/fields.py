@@ -7,17 +7,19 @@ from broker.config import BrokerConfig
 from broker.identity import BrokerIdentity
 from ledgermq.message.flags import INNER_BATCH
 from ledgermq.message.pop_handle import POP_CK
-from ledgermq.message.properties import INNER_NUM, find_property
+from ledgermq.message.properties import INNER_BASE, INNER_NUM, find_property
 from ledgermq.remoting.codec.fields import SEND_NAMES
 from ledgermq.remoting.refusal import Cause, Refusal
 from store.queues.batch_queue import BatchQueue
-from store.queues.queue_entries import MULTI_DISPATCH
+from store.queues.queue_entries import MULTI_DISPATCH, MULTI_OFFSETS
 from store.queues.queue_kinds import LIGHT_PREFIX
 
 TELLS_MAX_RECONSUME_TIMES = 121
 """First version of clients (3.4.9) whose `maxReconsumeTimes` counts."""
 
-_SET_BY_BROKERS = frozenset((b"MSG_REGION", b"TRACE_ON", b"CLUSTER", POP_CK.encode()))
+_SET_BY_BROKERS = frozenset(
+    (b"MSG_REGION", b"TRACE_ON", b"CLUSTER", POP_CK.encode(), INNER_BASE.encode(), MULTI_OFFSETS)
+)
 
 
 def stamp(config: BrokerConfig) -> bytes:
@@ -42,11 +44,14 @@ def waits(properties: str) -> bool:
 
 def needs_new_stamp(properties: bytes) -> bool:
     """Return whether a message has properties that only a broker may set: it was received before and is sent on."""
-    return b"CLUSTER\x01" in properties or b"POP_CK\x01" in properties
+    return b"CLUSTER\x01" in properties or b"POP_CK\x01" in properties or b"INNER_" in properties
 
 
 def with_new_stamp(mark: bytes, properties: bytes) -> bytes:
-    """Return the properties with this broker's stamp, without an older one and without the handle of a POP."""
+    """Return the properties with this broker's stamp, without an older one, a POP's handle, and offsets in queues.
+
+    RocketMQ keeps the offsets, so that senders can choose theirs in light queues.
+    """
     kept = [entry for entry in properties.split(b"\x02") if entry.partition(b"\x01")[0] not in _SET_BY_BROKERS]
     return b"".join(entry + b"\x02" for entry in kept if entry) + mark
 

@@ -48,6 +48,7 @@ from ledgermq.remoting.codec.fields import I64_MAX, integer, long, text
 from ledgermq.remoting.codec.repeated_headers import RepeatedSend
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.refusal import Cause, Refusal
+from ledgermq.wall_clock import wall_clock_ms
 from store.log.drafts import QueuedDraft
 from store.queues.batch_queue import BatchQueue
 from store.replicated_log import AppendReceipt
@@ -63,10 +64,9 @@ _NUMBERS_MAX: Final = 1024  # combinations kept; senders repeat a few
 
 _UNIQ_KEY: Final = b"UNIQ_KEY\x01"
 _RETRY_PREFIX: Final = names.RETRY_PREFIX.encode()
+_NO_TARGETS: Final[Mapping[bytes, SendTarget]] = {}
 _SHARDING_KEY: Final = "__SHARDINGKEY\x01"
-_NOT_PLAIN: Final = (
-    *("CLUSTER\x01", "POP_CK\x01", "INNER_NUM\x01", _SHARDING_KEY, "DELAY\x01", "TRAN_MSG\x01", "TIMER_DEL"),
-)
+_NOT_PLAIN: Final = (*("CLUSTER\x01", "POP_CK\x01", "INNER_", _SHARDING_KEY, "DELAY\x01", "TRAN_MSG\x01", "TIMER_DEL"),)
 """Properties that `SendProcessor._send` looks for."""
 
 
@@ -307,7 +307,7 @@ class SendProcessor:
         properties = text.encode()
         if properties and properties[-1] != 2:
             properties += b"\x02"
-        if "CLUSTER\x01" in text or "POP_CK\x01" in text:
+        if "CLUSTER\x01" in text or "POP_CK\x01" in text or "INNER_" in text:
             properties = with_new_stamp(self._stamp, properties)
         else:
             properties += self._stamp
@@ -317,7 +317,7 @@ class SendProcessor:
         else:
             key = find_property(properties, b"UNIQ_KEY") or b""
         if not key:
-            key = self._ids.next(time.time_ns() // 1_000_000).encode()
+            key = self._ids.next(wall_clock_ms()).encode()
             properties += _UNIQ_KEY + key + b"\x02"
 
         if target.needs_key:
@@ -363,7 +363,7 @@ class SendProcessor:
         like = command.pattern.derived
         if like is None:
             like = command.pattern.derived = self._plain_like(connection, command)
-        target = self._repeated.get((command.topic, command.queue_id))
+        target = self._repeated.get(command.queue_id, _NO_TARGETS).get(command.topic)
         if target is None and like.is_plain and not command.topic.startswith(_RETRY_PREFIX):
             target = self._targets.find_repeated(command)
         body = command.body

@@ -9,7 +9,7 @@ Source: apache/rocketmq `broker/.../processor/ReplyMessageProcessor.java` (5.x).
 from collections.abc import Mapping
 from typing import Final
 
-from broker.context import BrokerContext, wall_clock_ms
+from broker.context import BrokerContext
 from broker.groups.clients import ClientTable
 from broker.send.fields import shortened
 from broker.send.processor import SendProcessor
@@ -22,6 +22,7 @@ from ledgermq.remoting.codec.fields import SEND_NAMES
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.errors import RemotingError
 from ledgermq.remoting.refusal import Cause, Refusal
+from ledgermq.wall_clock import wall_clock_ms
 from store.replicated_log import AppendReceipt
 
 PUSH_TIMEOUT_SECONDS: Final = 10.0

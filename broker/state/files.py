@@ -32,9 +32,10 @@ import orjson
 from broker.state import names
 from broker.state.lanes import Lane
 from broker.state.pop_tables import PopChange, modes_from_json, modes_to_json
-from broker.state.settings import DataVersion, GroupConfig, TopicConfig
+from broker.state.settings import GroupConfig, TopicConfig, data_version
 from broker.state.tables import OFFSET_KEY_SEPARATOR, NewerNames, ReplicatedState, forbidden_bits, offset_key
 from broker.state.users import Acl, User
+from ledgermq.remoting.codec.data_version import DataVersion
 from ledgermq.remoting.codec.java_json import file_json
 from ledgermq.remoting.refusal import Refusal
 from store.directory.config_file import read_config, write_config
@@ -378,7 +379,7 @@ def _member(members: _Json, name: str) -> _Json:
 
 def _version(members: _Json) -> DataVersion:
     try:
-        return DataVersion.from_json(members.get("dataVersion") or {})
+        return data_version(members.get("dataVersion") or {})
     except Refusal as refusal:
         raise ValueError(refusal.remark) from refusal
 

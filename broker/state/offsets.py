@@ -94,30 +94,34 @@ class ConsumerOffsets:
             self._timer.cancel()
             self._timer = self._loop.call_soon(self.send)
 
-    def commit_and_tell(self, topic: str, group: str, queue_id: int, queue_offset: int, done: CommitDone) -> None:
-        """Store an offset; `done` is called with None when it is committed, else with the refusal."""
+    def commit_and_tell(self, topic: str, group: str, queue_offsets: Mapping[int, int], done: CommitDone) -> None:
+        """Store offsets by queue id; `done` is called with None when all are committed, else with the refusal."""
         if self._is_undecided(topic, group):
             done(Refusal(Cause.TOPIC_NOT_EXIST, f"topic {topic} or group {group} is being removed"))
             return
         key = offset_key(topic, group)
-        if self._reset_of(key, queue_id) is not None:
+        ahead, known = self._ahead.get(key, {}), self._state.offsets.get(key, {})
+        changed = {
+            queue_id: offset
+            for queue_id, offset in queue_offsets.items()
+            if self._reset_of(key, queue_id) is None and (queue_id in ahead or known.get(queue_id) != offset)
+        }
+        if changed:
+            self._send_soon(key, changed, done)
+        else:
             done(None)
-            return
-        is_ahead = queue_id in self._ahead.get(key, {})
-        if not is_ahead and self._state.offsets.get(key, {}).get(queue_id) == queue_offset:
-            done(None)
-            return
-        self._send_soon(key, queue_id, queue_offset, done)
 
-    def _send_soon(self, key: str, queue_id: int, queue_offset: int, done: CommitDone) -> None:
-        """Append an offset at the end of this turn of the loop."""
-        self._ahead.setdefault(key, {})[queue_id] = queue_offset
-        self._unsent.add((key, queue_id))
+    def _send_soon(self, key: str, queue_offsets: Mapping[int, int], done: CommitDone) -> None:
+        """Append offsets by queue id at the end of this turn of the loop."""
+        self._ahead.setdefault(key, {}).update(queue_offsets)
+        self._unsent.update((key, queue_id) for queue_id in queue_offsets)
         if not self._waiting:
             if self._timer is not None:
                 self._timer.cancel()
             self._timer = self._loop.call_soon(self.send)
         self._waiting.append(done)
+        if len(self._unsent) >= _OFFSETS_PER_RECORD:  # so that a long request sees what is not settled yet, and pauses
+            self.send()
 
     def keep(self, topic: str, group: str, queue_id: int, queue_offset: int) -> None:
         """Note progress at a slave, until the master has it: a higher offset than is known. Lower ones are ignored.
@@ -166,17 +170,17 @@ class ConsumerOffsets:
         if not ahead:
             del self._ahead[key]
 
-    def reset(self, topic: str, group: str, queue_id: int, queue_offset: int, done: CommitDone) -> None:
-        """Move a group to a queue offset. Its next pull of the queue gets it by `take_reset`, on any later leader, too.
+    def reset(self, topic: str, group: str, queue_offsets: Mapping[int, int], done: CommitDone) -> None:
+        """Move a group to offsets by queue id. Its next pull of a queue gets them by `take_reset`, on any later leader.
 
-        `done` as in `commit_and_tell`. The reset and the offset are in one record.
+        `done` as in `commit_and_tell`, once for all of them. The reset and the offset of a queue are in one record.
         """
         if self._is_undecided(topic, group):
             done(Refusal(Cause.TOPIC_NOT_EXIST, f"topic {topic} or group {group} is being removed"))
             return
         key = offset_key(topic, group)
-        self._resets[key, queue_id] = queue_offset
-        self._send_soon(key, queue_id, queue_offset, done)
+        self._resets.update(((key, queue_id), queue_offset) for queue_id, queue_offset in queue_offsets.items())
+        self._send_soon(key, queue_offsets, done)
 
     @property
     def has_resets(self) -> bool:
@@ -250,7 +254,8 @@ class ConsumerOffsets:
         for change, done in before:
             self._propose(StateChange(pop=change), done)
         waiting, self._waiting = self._waiting, []
-        pending = sorted(pair for pair in self._unsent if not self.is_kept_back(pair[0]))
+        kept_back = {key for key in {key for key, _ in self._unsent} if self.is_kept_back(key)}
+        pending = sorted(pair for pair in self._unsent if pair[0] not in kept_back)
         self._unsent.difference_update(pending)
         if self._unsent:
             self._timer = self._loop.call_later(GATHER_SECONDS, self.send)

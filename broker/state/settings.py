@@ -7,37 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ledgermq.remoting.codec.data_version import DataVersion
 from ledgermq.remoting.codec.java_json import dumps
 from ledgermq.remoting.refusal import Cause, Refusal
 from ledgermq.remoting.route import PERM_READ_WRITE, QUEUES_MAX
 
 EXTRA_MAX_BYTES = 16 << 10
 _FILTER_TYPES = ("SINGLE_TAG", "MULTI_TAG")
-
-
-@dataclass(frozen=True, slots=True)
-class DataVersion:
-    """The version of a table; equal on two nodes that have applied the same changes.
-
-    `state_version` is the node's present term (or epoch); `timestamp` (ms since the epoch) and `counter` are those of
-    the last change.
-    """
-
-    counter: int = 0
-    timestamp: int = 0
-    state_version: int = 0
-
-    def next(self, timestamp: int) -> "DataVersion":
-        """Return the version after one more change, made at `timestamp` (ms)."""
-        return DataVersion(self.counter + 1, timestamp, self.state_version)
-
-    def to_json(self) -> dict[str, int]:
-        return {"counter": self.counter, "stateVersion": self.state_version, "timestamp": self.timestamp}
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> "DataVersion":
-        reader = _Reader("dataVersion", value)
-        return cls(reader.integer("counter", 0), reader.integer("timestamp", 0), reader.integer("stateVersion", 0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,6 +178,16 @@ def check_extra(config: TopicConfig | GroupConfig) -> None:
 
 def _is_extra(name: str, value: Any) -> bool:
     return name not in _GROUP_FIELDS and (name not in _GROUP_DEFAULTS or _GROUP_DEFAULTS[name] != value)
+
+
+def data_version(value: Mapping[str, Any]) -> DataVersion:
+    """Return the version in parsed JSON; absent members are 0.
+
+    Raises:
+        Refusal: MALFORMED_FIELD, names the member.
+    """
+    reader = _Reader("dataVersion", value)
+    return DataVersion(reader.integer("counter", 0), reader.integer("timestamp", 0), reader.integer("stateVersion", 0))
 
 
 class _Reader:

@@ -6,8 +6,9 @@ A change has absolute values only, so applying changes again, even from an older
 Uncommitted changes are not here; the leader keeps them in `metadata` and `offsets`.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any, Final, TypeVar
 
 import orjson
@@ -15,9 +16,10 @@ import orjson
 from broker.state import names
 from broker.state.lanes import Lane, topic_of
 from broker.state.pop_tables import PopChange, PopTables, update_table
-from broker.state.settings import DataVersion, GroupConfig, TopicConfig
+from broker.state.settings import GroupConfig, TopicConfig, data_version
 from broker.state.users import Acl, User
 from ledgermq.message.record import decode_record
+from ledgermq.remoting.codec.data_version import DataVersion
 from ledgermq.remoting.refusal import Refusal
 from store.timer.timer_message import TIMER_TOPIC
 
@@ -27,6 +29,7 @@ REMOVED_MAX = 100_000
 _NAMES_MAX: Final = 500
 """Names in one change of `ReplicatedState.whole`; keeps its record far below the longest one."""
 
+_K = TypeVar("_K")
 _V = TypeVar("_V")
 _R = TypeVar("_R", int, int | None)
 
@@ -179,6 +182,13 @@ def when_all(count: int, done: ChangeDone) -> ChangeDone:
             done(None)
 
     return one_is_done
+
+
+def parts_of(items: Iterable[tuple[_K, _V]], most: int) -> Iterator[dict[_K, _V]]:
+    """Yield the items of a table in parts of at most `most`."""
+    left = iter(items)
+    while part := dict(islice(left, most)):
+        yield part
 
 
 Propose = Callable[[StateChange, ChangeDone], None]
@@ -367,8 +377,8 @@ class ReplicatedState:
         try:
             applied = int(values["appliedOffset"])
             removed = {str(name): int(offset) for name, offset in values["removed"].items()}
-            versions = [DataVersion.from_json(values[name]) for name in ("topicVersion", "groupVersion")]
-            auth_version = DataVersion.from_json(values.get("authVersion", {}))
+            versions = [data_version(values[name]) for name in ("topicVersion", "groupVersion")]
+            auth_version = data_version(values.get("authVersion", {}))
         except (KeyError, TypeError, ValueError, AttributeError, Refusal) as error:
             raise StateFormatError(place, repr(error)) from error
         self.topics = {name: value for name, value in change.topics.items() if value is not None}
@@ -406,9 +416,7 @@ class ReplicatedState:
 
 
 def _parts(table: Mapping[str, _V]) -> Iterator[dict[str, _V]]:
-    ordered = sorted(table)
-    for start in range(0, len(ordered), _NAMES_MAX):
-        yield {name: table[name] for name in ordered[start : start + _NAMES_MAX]}
+    return parts_of(sorted(table.items()), _NAMES_MAX)
 
 
 def _configs(table: Mapping[str, TopicConfig | GroupConfig | User | Acl | Lane | None]) -> dict[str, Any]:

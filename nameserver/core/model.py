@@ -10,20 +10,8 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ledgermq.remoting.codec.data_version import DataVersion
 from ledgermq.remoting.route import LEADER_ID
-
-
-@dataclass(frozen=True, slots=True)
-class DataVersion:
-    """The version of a broker's topic table. `state_version` is the master's epoch where Java elects one."""
-
-    counter: int = 0
-    timestamp: int = 0
-    state_version: int = 0
-
-    def to_json(self) -> dict[str, int]:
-        """Return it with the members of RocketMQ's JSON."""
-        return {"counter": self.counter, "stateVersion": self.state_version, "timestamp": self.timestamp}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +44,7 @@ class TopicTable:
     clients get it unchanged.
     """
 
-    version: DataVersion = DataVersion()
+    version: DataVersion = field(default_factory=DataVersion)
     topics: Mapping[str, QueueData] = field(default_factory=dict)
     filter_servers: tuple[str, ...] = ()
     mappings: Mapping[str, Any] = field(default_factory=dict)

@@ -11,12 +11,12 @@ Source: apache/rocketmq `namesrv/.../routeinfo/RouteInfoManager.java` (5.3), and
 from collections.abc import Hashable, Iterable, Set
 from dataclasses import dataclass, replace
 
+from ledgermq.remoting.codec.data_version import DataVersion
 from ledgermq.remoting.route import LEADER_ID, PERM_WRITE
 from nameserver.core.election import RegistrationRefusedError, TermMemory, check_claim
 from nameserver.core.model import (
     BrokerGroup,
     BrokerMember,
-    DataVersion,
     MinBrokerChange,
     QueueData,
     Registration,
@@ -233,7 +233,7 @@ class RouteTable:
         names = set(self.clusters().get(cluster, ()))
         return [topic for topic in self.topics if names.intersection(self.topics.queues(topic))]
 
-    # ---- inside
+    # ---- internals
 
     def _next_revision(self) -> int:
         self._revision += 1

@@ -101,6 +101,24 @@ async def test_a_message_is_pulled_from_every_light_queue_that_it_names(desk: De
     assert desk.store.queues.get("%LMQ%b", 0).max_offset == 2
 
 
+@pytest.mark.parametrize("desk", [{"enableMultiDispatch": True, "enableLmq": True}, {}], indirect=True)
+@pytest.mark.parametrize("level", ["", "TIMER_DELAY_SEC\x0150\x02", "DELAY\x013\x02"])
+async def test_a_sender_chooses_no_offset_in_a_light_queue(
+    desk: Desk, client: MemoryClient, level: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await make_topic(client)
+    properties = f"UNIQ_KEY\x01K\x02INNER_MULTI_DISPATCH\x01%LMQ%a\x02INNER_MULTI_QUEUE_OFFSET\x017\x02{level}"
+    await send(client, b"one", i=properties)
+    if not level:
+        batch = encode_batch([(0, b"x", properties.encode()), (0, b"y", b"UNIQ_KEY\x01L\x02")])
+        assert (await client.ask(RequestCode.SEND_BATCH_MESSAGE, send_fields(), batch)).code == 0
+    queue = desk.store.queues.find("%LMQ%a", 0)
+    assert (queue.max_offset if queue is not None else 0) == (2 if desk.config.store.kinds.light and not level else 0)
+    await desk.stop()
+    assert main(["store", "check", str(desk.config.store.root)]) == 0, capsys.readouterr().out
+    await desk.start()
+
+
 @pytest.mark.parametrize("desk", [{"enableMultiDispatch": True, "enableLmq": True}], indirect=True)
 @pytest.mark.parametrize("name", ["theirs", "SCHEDULE_TOPIC_XXXX", "rmq_sys_ledgermq_state", "%RETRY%g", "%LMQ"])
 async def test_a_message_enters_no_queue_of_another_topic_whatever_it_names(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.jvm import NO_TLS, QUIET, SMALL_JVM
+from tests.jvm import NO_TLS, QUIET, SMALL_JVM, compiled
 from tests.limits import STRANGER_WAIT_S
 from tests.mqadmin.driver import Driver
 from tests.ports import free_ports
@@ -190,13 +190,14 @@ class Street:
         }
         own |= {"grpcServerPort": port, "remotingListenPort": port + 1, "rocketmqMQClientNum": 1}
         (home / "rmq-proxy.json").write_text(json.dumps(own))
-        argv = [*_java_command(jars, home), "org.apache.rocketmq.proxy.ProxyStartup", "-pc", f"{home}/rmq-proxy.json"]
+        java = _java_command(f"{jars}/*", home)
+        argv = [*java, "org.apache.rocketmq.proxy.ProxyStartup", "-pc", f"{home}/rmq-proxy.json"]
         return self._started(home, port, argv)
 
     def grpc_client(self, proxy: Node, jars: Path, *cases: str) -> str:
         """What `ProxyClient.java` prints of these cases."""
-        program = Path(__file__).with_name("ProxyClient.java")
-        argv = [*_java_command(jars, self._home("client")), str(program), proxy.address, *cases]
+        class_path, main = compiled(Path(__file__).with_name("ProxyClient.java"), f"{jars}/*")
+        argv = [*_java_command(class_path, self._home("client")), main, proxy.address, *cases]
         done = subprocess.run(argv, capture_output=True, text=True, errors="replace", timeout=STRANGER_WAIT_S)
         return done.stdout + done.stderr
 
@@ -251,14 +252,14 @@ def _ours(role: str, home: Path, conf: Conf) -> list[str]:
 
 
 def _java(jars: Path, home: Path, main: str, conf: Conf) -> list[str]:
-    return [*_java_command(jars, home), NO_TLS, f"org.apache.rocketmq.{main}", "-c", str(_written(home, conf))]
+    return [*_java_command(f"{jars}/*", home), NO_TLS, f"org.apache.rocketmq.{main}", "-c", str(_written(home, conf))]
 
 
-def _java_command(jars: Path, home: Path) -> list[str]:
+def _java_command(class_path: str, home: Path) -> list[str]:
     (home / "conf").mkdir(exist_ok=True)
     for name in ("rmq.logback.xml", "rmq.proxy.logback.xml", "logback_broker.xml"):  # the second by the name of 4.9
         (home / "conf" / name).write_text('<configuration><root level="OFF"/></configuration>\n')
-    places = (f"-Drocketmq.home.dir={home}", f"-Duser.home={home}", "-cp", f"{home / 'conf'}:{jars}/*")
+    places = (f"-Drocketmq.home.dir={home}", f"-Duser.home={home}", "-cp", f"{home / 'conf'}:{class_path}")
     return ["java", *SMALL_JVM, *places]
 
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from tests.jvm import SHORT_LIFE
+from tests.jvm import SHORT_LIFE, compiled
 from tests.limits import STRANGER_WAIT_S, WAIT_S
 from tests.mqadmin.cases import Case
 
@@ -50,18 +50,10 @@ class Driver:
         quiet = '<configuration><root level="OFF"/></configuration>'
         (work / "conf" / "rmq.logback-test.xml").write_text(quiet)
         places = (f"-Duser.home={work}", f"-Drocketmq.home.dir={work}", f"-Drocketmq.client.logRoot={work}/logs")
+        class_path, main = compiled(_HERE / "Driver.java", jars)
         with (work / "driver.log").open("wb") as log:
             self._process = subprocess.Popen(
-                [
-                    "java",
-                    *_JVM,
-                    _NETWORK,
-                    *places,
-                    "-cp",
-                    f"{work / 'conf'}:{jars}",
-                    str(_HERE / "Driver.java"),
-                    namesrv,
-                ],
+                ["java", *_JVM, _NETWORK, *places, "-cp", f"{work / 'conf'}:{class_path}", main, namesrv],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,

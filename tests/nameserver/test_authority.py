@@ -10,10 +10,11 @@ import pytest
 from broker.admin.registration import Announcement, NameserverLinks
 from broker.config import BrokerConfig
 from broker.role import Role
-from broker.state.settings import DataVersion, TopicConfig
+from broker.state.settings import TopicConfig
 from ledgermq.remoting.client import RemotingClient
 from ledgermq.remoting.codec.codes import RequestCode
 from ledgermq.remoting.codec.command import Command
+from ledgermq.remoting.codec.data_version import DataVersion
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.serving.authority import AuthorityKeys
 from ledgermq.remoting.signature import ChallengedSigner, Credentials

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from ledgermq.remoting.codec.data_version import DataVersion
 from ledgermq.remoting.refusal import Refusal
-from nameserver.core.model import DataVersion, QueueData
+from nameserver.core.model import QueueData
 from nameserver.register_body import parse_register_body
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "wire" / "json" / "103-REGISTER_BROKER"

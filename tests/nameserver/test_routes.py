@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from ledgermq.remoting.codec.data_version import DataVersion
 from nameserver.core.election import TERM_MEMORY_MS, RegistrationRefusedError
-from nameserver.core.model import DataVersion, MinBrokerChange, QueueData, Registration, TopicTable
+from nameserver.core.model import MinBrokerChange, QueueData, Registration, TopicTable
 from nameserver.core.routes import RouteTable, UnknownBrokerError
 
 CLUSTER, NAME = "DefaultCluster", "broker-a"

@@ -11,11 +11,12 @@ from broker.admin import registration_bodies
 from broker.admin.registration import Announcement, NameserverLinks
 from broker.config import BrokerConfig
 from broker.role import Role
-from broker.state.settings import DataVersion, TopicConfig
+from broker.state.settings import TopicConfig
 from ledgermq.message.crc import crc32
 from ledgermq.remoting.client import RemotingClient
 from ledgermq.remoting.codec.codes import RequestCode
 from ledgermq.remoting.codec.command import Command
+from ledgermq.remoting.codec.data_version import DataVersion
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.refusal import Cause, LeaderHint, Refusal
 from ledgermq.remoting.server import RemotingServer

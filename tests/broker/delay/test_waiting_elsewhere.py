@@ -29,28 +29,6 @@ def of(desk: Desk, topic: str) -> list[Record]:
     return [record for record in desk.records() if record.topic == topic]
 
 
-@pytest.mark.parametrize(
-    ("read", "write", "queue"),
-    [(4, 0, 3), (4, 2, 3), (2, 2, 1), (2, 0, 1), (0, 0, 3)],
-    ids=["drained", "still read", "fewer", "fewer and drained", "none"],
-)
-async def test_what_waits_comes_when_its_topic_has_fewer_queues_by_then(
-    desk: Desk, client: MemoryClient, monkeypatch: pytest.MonkeyPatch, read: int, write: int, queue: int
-) -> None:
-    monkeypatch.setattr("broker.delay.levels.DELAY_LEVELS_MS", (300,) * 18)
-    await make_topic(client, "T", 4)
-    born = str(time.time_ns() // 1_000_000)
-    *_, half = [
-        await send(client, queue=3, g=born, i=f"UNIQ_KEY\x01{name[:2]}\x02{name}")
-        for name in ("DELAY\x011\x02", "TIMER_DELAY_MS\x01300\x02", "TRAN_MSG\x01true\x02PGROUP\x01g\x02")
-    ]
-    fields = topic_fields("T", readQueueNums=str(read), writeQueueNums=str(write))
-    assert (await client.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, fields)).code == 0
-    assert (await end(client, half, COMMIT)).code == 0
-    await eventually(lambda: len(of(desk, "T")) == 3, "three messages")
-    assert {record.queue_id for record in of(desk, "T")} == {queue}
-
-
 class SetClock:
     """The wall clock, set by the test; store times go on by the real one."""
 
@@ -66,6 +44,28 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SetClock:
     for module in ("context", "log_follower"):
         monkeypatch.setattr(f"broker.{module}.wall_clock_ms", clock)
     return clock
+
+
+@pytest.mark.parametrize(
+    ("read", "write", "queue"),
+    [(4, 0, 3), (4, 2, 3), (2, 2, 1), (2, 0, 1), (0, 0, 3)],
+    ids=["drained", "still read", "fewer", "fewer and drained", "none"],
+)
+async def test_what_waits_comes_when_its_topic_has_fewer_queues_by_then(
+    clock: SetClock, desk: Desk, client: MemoryClient, read: int, write: int, queue: int
+) -> None:
+    await make_topic(client, "T", 4)
+    born = str(time.time_ns() // 1_000_000)
+    *_, half = [
+        await send(client, queue=3, g=born, i=f"UNIQ_KEY\x01{name[:2]}\x02{name}")
+        for name in ("DELAY\x0117\x02", "TIMER_DELAY_SEC\x013600\x02", "TRAN_MSG\x01true\x02PGROUP\x01g\x02")
+    ]
+    fields = topic_fields("T", readQueueNums=str(read), writeQueueNums=str(write))
+    assert (await client.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, fields)).code == 0
+    assert (await end(client, half, COMMIT)).code == 0
+    clock.ahead_ms = HOUR_MS + 1000
+    await eventually(lambda: len(of(desk, "T")) == 3, "three messages")
+    assert {record.queue_id for record in of(desk, "T")} == {queue}
 
 
 async def test_a_level_waits_no_longer_when_the_clock_is_behind_the_one_that_stored_the_message(

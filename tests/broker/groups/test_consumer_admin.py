@@ -96,6 +96,21 @@ async def test_a_group_gets_the_offsets_of_another(client: MemoryClient) -> None
     assert await stored(client, group="h") == 2
 
 
+async def test_offsets_of_more_queues_than_one_step_moves_are_all_moved(desk: Desk, client: MemoryClient) -> None:
+    queues, beyond = 130, 1000
+    await three(client, queues)
+    for queue in (*range(queues), beyond):
+        await commit(client, queue + 1, queue=queue)
+    fields = {"srcGroup": "g", "destGroup": "h", "topic": "T", "offline": "true"}
+    assert (await client.ask(RequestCode.CLONE_GROUP_OFFSET, fields)).code == 0
+    state = desk.parts.context.state
+    assert state.offsets["T@h"] == {queue: queue + 1 for queue in range(queues)}
+    answer = await client.ask(RESET, {"topic": "T", "group": "g", "timestamp": "0", "isForce": "true"})
+    assert bytes(answer.body).count(b'"queueId":') == queues
+    assert state.offsets["T@g"] == {**dict.fromkeys(range(queues), 0), beyond: beyond + 1}
+    assert state.resets["T@g"] == dict.fromkeys(range(queues), 0)
+
+
 async def test_clients_tell_their_own_offsets(desk: Desk, client: MemoryClient) -> None:
     await three(client)
     admin = desk.client()

@@ -244,7 +244,7 @@ async def test_an_offset_that_comes_back_while_the_log_is_slow_is_the_one_that_s
 
 async def test_who_waits_hears_that_this_node_stopped_leading(tmp_path: Path) -> None:
     offsets, outcomes = slow_offsets(SlowLog(), tmp_path), list[Refusal | None]()
-    offsets.commit_and_tell("T", "g", 0, 5, outcomes.append)
+    offsets.commit_and_tell("T", "g", {0: 5}, outcomes.append)
     offsets.forget_ahead()
     assert [outcome and outcome.cause for outcome in outcomes] == [Cause.LEADER_CHANGED]
 
@@ -252,7 +252,7 @@ async def test_who_waits_hears_that_this_node_stopped_leading(tmp_path: Path) ->
 async def test_a_reset_is_told_once_and_nothing_reported_before_it_counts(tmp_path: Path) -> None:
     log = SlowLog()
     offsets, outcomes = slow_offsets(log, tmp_path), list[Refusal | None]()
-    offsets.reset("T", "g", 0, 1, outcomes.append)
+    offsets.reset("T", "g", {0: 1}, outcomes.append)
     offsets.commit("T", "g", 0, 5)  # of before the reset
     offsets.send()
     log.settle()
@@ -276,7 +276,7 @@ async def test_what_was_reported_last_is_in_the_log_in_the_end(tmp_path: Path, s
                 offsets.commit("T", "g", queue, last[queue])
             case 1:
                 queue, last[queue] = dice.randrange(2), dice.randrange(3)
-                offsets.commit_and_tell("T", "g", queue, last[queue], told.append)
+                offsets.commit_and_tell("T", "g", {queue: last[queue]}, told.append)
             case 2:
                 offsets.send()
             case _ if log.waiting:

@@ -9,10 +9,10 @@ from pathlib import Path
 import orjson
 import pytest
 
-from broker.context import wall_clock_ms
 from broker.metrics.page import MetricsPage
 from ledgermq.message.record import decode_records
 from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
+from ledgermq.wall_clock import wall_clock_ms
 from telemetry.metrics import Registry
 from tests.broker.conftest import (
     Desk,

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from broker.context import wall_clock_ms
 from broker.metrics.groups import Groups
 from broker.metrics.page import MetricsPage
 from ledgermq.remoting.codec.codes import RequestCode
+from ledgermq.wall_clock import wall_clock_ms
 from store.queues.consume_queue import ConsumeQueue
 from store.queues.queue_table import QueueTable
 from telemetry.families import Collector, Row

@@ -2,9 +2,9 @@
 
 import orjson
 
-from broker.state.settings import DataVersion
 from broker.state.tables import ReplicatedState, StateChange
 from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
+from ledgermq.remoting.codec.data_version import DataVersion
 from tests.broker.conftest import Desk, MemoryClient, make_topic, pull_fields, send
 
 FORBID = RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN

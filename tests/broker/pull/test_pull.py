@@ -347,8 +347,10 @@ async def test_a_follower_serves_what_is_confirmed_and_calls_no_offset_illegal(
     desk.parts.on_role_change(log_state(writable=False, generation=4))
     found = await client.ask(PULL, pull_fields())
     assert (found.code, found.ext["nextBeginOffset"], found.ext["suggestWhichBrokerId"]) == (0, "3", "1")
-    behind = await client.ask(PULL, pull_fields(offset=9))
-    assert (behind.code, behind.ext["nextBeginOffset"]) == (20, "9")
+    for offset in (9, -1):
+        outside = await client.ask(PULL, pull_fields(offset=offset))
+        assert (outside.code, outside.ext["nextBeginOffset"]) == (20, str(offset))
+        assert outside.ext["suggestWhichBrokerId"] == "0", "the leader knows whether there is such an offset"
     opaque = client.start(PULL, pull_fields(offset=9, **HELD))
     await asyncio.sleep(0)
     client.take()

@@ -72,6 +72,7 @@ async def _send_all(
         ("UNIQ_KEY\x01@\x02TRAN_MSG\x01true\x02", {"f": "4"}),
         ("XUNIQ_KEY\x01@\x02UNIQ_KEY\x01same\x02", {}),
         ("UNIQ_KEY\x01@\x02INNER_NUM\x012\x02", {}),
+        ("UNIQ_KEY\x01@\x02INNER_BASE\x012\x02INNER_MULTI_QUEUE_OFFSET\x012\x02", {}),
         ("UNIQ_KEY\x01@\x02", {"f": str(INNER_BATCH)}),
         ("UNIQ_KEY\x01@\x02", {"g": "-1"}),
         ("UNIQ_KEY\x01@\x02", {"h": "no number"}),

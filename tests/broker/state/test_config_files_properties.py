@@ -20,8 +20,9 @@ from broker.state.files import (
     load_state,
 )
 from broker.state.pop_tables import PopChange, RequestMode
-from broker.state.settings import DataVersion, GroupConfig, TopicConfig
+from broker.state.settings import GroupConfig, TopicConfig
 from broker.state.tables import NewerNames, ReplicatedState, StateChange
+from ledgermq.remoting.codec.data_version import DataVersion
 from store.errors import StoreFormatError
 
 

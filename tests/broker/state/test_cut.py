@@ -5,10 +5,10 @@ from copy import deepcopy
 
 import pytest
 
-from broker.context import wall_clock_ms
 from broker.state.files import load_state
 from ledgermq.message.record import decode_records
 from ledgermq.remoting.codec.codes import RequestCode
+from ledgermq.wall_clock import wall_clock_ms
 from store.errors import StateUnknownError
 from store.opening import OpenStore
 from store.timer.checkpoint import read_check

@@ -25,7 +25,7 @@ _SLICE_S: Final = 0.002
 _REST_S: Final = 0.02
 
 
-class AnswerRoom:
+class ThrottledRequests:
     """Requests that wait for room, by connection.
 
     Args:

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from broker.answer_room import _COUNT_MAX, _OF_CONNECTION_MAX
 from broker.pull import query
+from broker.throttled_requests import _COUNT_MAX, _OF_CONNECTION_MAX
 from ledgermq.message.record import decode_records
 from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
 from ledgermq.remoting.connection import Connection
@@ -47,8 +47,8 @@ async def test_what_reads_messages_waits_for_room(
     fields = fields | ({"offset": str(position)} if code == RequestCode.VIEW_MESSAGE_BY_ID else {})
     full.add(client.connection)
     waiting = client.start(code, fields)
-    room = desk.parts.context.room
-    await eventually(lambda: len(room) == 1)
+    throttled = desk.parts.context.throttled
+    await eventually(lambda: len(throttled) == 1)
     other = desk.client()
     assert (await other.ask(code, fields)).code == 0
     await asyncio.sleep(0)
@@ -56,7 +56,7 @@ async def test_what_reads_messages_waits_for_room(
     assert waiting not in client.answers
     full.clear()
     answer = await client.answer_to(waiting)
-    assert len(room) == 0
+    assert len(throttled) == 0
     assert b"the message" in bytes(answer.body) or code == RequestCode.POP_MESSAGE  # which the other has taken
 
 
@@ -64,21 +64,21 @@ async def test_requests_that_wait_are_bounded_and_go_with_their_connection(
     desk: Desk, client: MemoryClient, full: set[Connection]
 ) -> None:
     await with_a_message(client)
-    room = desk.parts.context.room
+    throttled = desk.parts.context.throttled
     clients = [desk.client() for _ in range(_COUNT_MAX // _OF_CONNECTION_MAX)]
     for one in clients:
         full.add(one.connection)
         for _ in range(_OF_CONNECTION_MAX):
             one.start(*READS[0])
-    assert len(room) == _COUNT_MAX
+    assert len(throttled) == _COUNT_MAX
     assert (await clients[0].ask(*READS[0])).code == ResponseCode.SYSTEM_BUSY
     full.add(client.connection)
     assert (await client.ask(*READS[0])).code == ResponseCode.SYSTEM_BUSY
     for one in clients[1:]:
         one.close()
-    await eventually(lambda: len(room) == _OF_CONNECTION_MAX)
+    await eventually(lambda: len(throttled) == _OF_CONNECTION_MAX)
     full.clear()
-    await eventually(lambda: len(room) == 0)
+    await eventually(lambda: len(throttled) == 0)
 
 
 async def test_a_request_that_fails_after_it_waited_is_answered(
@@ -102,7 +102,7 @@ async def test_a_further_request_does_not_overtake_those_of_its_connection_that_
     waiting = [client.start(*READS[0]) for _ in range(2)]
     full.clear()
     asked = [*waiting, client.start(*READS[0])]
-    assert len(desk.parts.context.room) == 2
+    assert len(desk.parts.context.throttled) == 2
     for opaque in reversed(asked):
         await client.answer_to(opaque)
     assert list(client.answers)[-3:] == asked
