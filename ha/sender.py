@@ -4,8 +4,9 @@
              '--report of a host that may speak plainly--> streaming   RocketMQ's slave
              '--handshake of such a host--> agreeing --report--> streaming   RocketMQ's slave of an elected master
 
-Bytes of the log go from the file's mapping to the socket without a copy in Python. The bytes that wait for the slave
-are bounded by the window of its `Copy` and the socket's buffer; a slave that does not read, or is silent, is dropped.
+Bytes of the log go to the socket without a copy in Python: those of the batch placed last, or the file's mapping. The
+bytes that wait for the slave are bounded by the window of its `Copy` and the socket's buffer; a slave that does not
+read, or is silent, is dropped.
 """
 
 import asyncio
@@ -188,7 +189,7 @@ class SlaveLink(asyncio.Protocol):
         self.mark()
         try:
             while self._is_writable and budget > 0 and (size := copy.next_size(self._part_end(end), queue.file_size)):
-                self._write(transport, copy, queue.slice(copy.sent, size))
+                self._write(transport, copy, queue.fresh_slice(copy.sent, size))
                 budget -= size
         except DiskReadError as error:
             self.close(error)

@@ -35,6 +35,8 @@ from store.replicated_log import AppendReceipt, Generation, LogRole, LogState, R
 from telemetry.families import Family
 
 _MARKS_MAX: Final = 1 << 16
+_ALONE_S: Final = 1.0
+"""Silence in s after which a slave that is out of the in-sync set takes its master to go on without it."""
 _NOT_ASKED: Final = AppendReceipt(generation=0, copies=1, durable_copies=0)
 
 _log = logging.getLogger(__name__)
@@ -65,6 +67,7 @@ class Slave:
         tables_at: `host:port` of a master of RocketMQ's, which has to be asked for topics, groups and offsets because
             they are not in its log; empty for our master, or none.
         is_learner: whether RocketMQ's elected master is told not to count this slave.
+        is_in_sync: whether the controllers count this slave in the in-sync set; an appointed slave always is.
         receiver: the stream.
         trouble: why this slave does not copy; None while it does, and before the first try.
     """
@@ -81,6 +84,7 @@ class Slave:
         self.dialect: Dialect = CLASSIC if config.speaks_plainly else OURS
         self.tables_at = ""
         self.is_learner = False
+        self.is_in_sync = True
         self._history = history
         self.limit_s: float | None = None
         self.receiver = Receiver(self, loop)
@@ -96,7 +100,7 @@ class Slave:
         self._master_confirmed = 0
         self._is_streaming = False
         self._has_heard = False  # the master's confirm offset on this stream
-        self._heard_s = -math.inf  # when a master was last heard, or this node was master
+        self._heard_s = -math.inf  # when a master was last heard, or a new one named, or this node was master
         self._has_diverged = False
         self._marks: deque[tuple[int, int]] = deque(maxlen=_MARKS_MAX)  # ends of frames, and of the records in them
         self._durable = 0
@@ -142,6 +146,8 @@ class Slave:
         if epoch != self.epoch:
             self.receiver.address = ""
             self._hint = None
+            if self._silent_s <= self._silent_max_s:  # no slave is in the set of a new master before it has reached it
+                self._heard_s = self._loop.time()
         if hint is None or self._hint is None:
             self._hint = hint
         else:
@@ -194,10 +200,24 @@ class Slave:
 
     @property
     def is_level(self) -> bool:
-        """See `Readiness.is_level`; not if nothing was heard of a master for the time of two of its heartbeats."""
-        silent_s = self._loop.time() - self._heard_s
-        is_copy = not (self._has_diverged or self._lacks_state) and silent_s <= 2 * self.config.group.heartbeat_s
+        """See `Readiness.is_level`; not if nothing was heard of a master for the time of two of its heartbeats.
+
+        A master that goes on alone has had this slave removed from the in-sync set: then a second is enough. A new
+        master has a second, too, in which this slave can reach it. A learner is never in that set.
+        """
+        silent_max_s = self._silent_max_s
+        if not (self.is_in_sync or self.is_learner):
+            silent_max_s = min(silent_max_s, _ALONE_S)
+        is_copy = not (self._has_diverged or self._lacks_state or self._silent_s > silent_max_s)
         return is_copy and self._master_confirmed - self._attached.confirm_offset <= LEVEL_BYTES
+
+    @property
+    def _silent_s(self) -> float:
+        return self._loop.time() - self._heard_s
+
+    @property
+    def _silent_max_s(self) -> float:
+        return 2 * self.config.group.heartbeat_s
 
     # ---- the part of the log
 

@@ -1,8 +1,8 @@
 """`python -m chaos.elections --seeds 100`: run seeds, print violations, exit with 1 if there are any."""
 
-import sys
 from pathlib import Path
 
+from chaos import command
 from chaos.elections.network import Seen
 from chaos.elections.simulation import KINDS, ElectionSimulation
 from chaos.sim.nemesis import Script
@@ -20,4 +20,4 @@ CAMPAIGN = Campaign(
 )
 
 if __name__ == "__main__":
-    sys.exit(CAMPAIGN.main(__doc__))
+    command.run(lambda: CAMPAIGN.main(__doc__))

@@ -1,29 +1,35 @@
-"""One broker of the simulation: what `ha.elected.member`, `ha.master` and `ha.slave` do, without their I/O."""
+"""One broker of the simulation: the shipping `Governance`; what `ha.master` and `ha.slave` do, without their I/O."""
 
+import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from random import Random
-from typing import Final
+from typing import Any, Final, cast
 
-from chaos.elections.controllers import LEASE_S, SimControllers
-from chaos.elections.network import BrokenRules, Network
-from ha.controller.core.model import Candidate
-from ha.controller.core.outcome import CommandOutcome
+from chaos.elections.connections import SimConnections
+from chaos.elections.controllers import SimControllers
+from chaos.elections.network import SILENCE_MS, BrokenRules, Network
+from chaos.elections.quorum import NAME
+from chaos.sim.stack.loop import SimLoop
 from ha.core.copies import Copy, CopyRules
 from ha.core.doubt import Doubt
 from ha.core.elected_copies import ElectedCopies, Proposal, id_of
 from ha.core.epochs import Epochs, begun, common_end, number_at, up_to
-from ha.core.lease import Lease, beat_s
-from ha.core.replica_role import Election, GroupDecision, ReplicaRole, ReplicationPart
+from ha.core.replica_role import GroupDecision
 from ha.core.stream import Report
+from ha.elected.controllers import Controllers
+from ha.elected.governance import Governance, GovernedMember
 from ha.errors import HaProtocolError
+from ledgermq.remoting.refusal import Refusal
 
 _TICK_S: Final = 0.02
 _SILENCE_S: Final = 0.3
-_ANSWER_S: Final = 0.5
+_BEAT_S: Final = 0.15
 _ASK_S: Final = 0.1
 _FRAME_MAX: Final = 20
+_DOWN_S: Final = (0.05, 1.0)
+_LINKS_MAX: Final = 1_000_000
 _NEWER_THAN_ALL: Final = 1 << 30
 _RULES: Final = CopyRules(catch_up_s=0.5, gap_max_bytes=1000)
 
@@ -51,6 +57,16 @@ class _Copies(ElectedCopies):
         return end if self._faults.confirms_past_the_set else self.promise(end, confirmed).confirmed
 
 
+class _AskedControllers(Controllers):
+    """Calls `registered` each time the controllers have registered the process."""
+
+    registered: Callable[[], None]
+
+    async def register(self, broker_id: int, address: str) -> None:
+        await super().register(broker_id, address)
+        self.registered()
+
+
 @dataclass
 class _Link:
     """A slave's connection to its master; `is_welcome` once the master has answered its hello."""
@@ -62,11 +78,14 @@ class _Link:
 
 
 class SimBroker:
-    """A process that ends and starts again with its log. All its times are by its own clock.
+    """A process that ends and starts again with its log, a `GovernedBroker`. All its times are by its own clock.
 
     Attributes:
         log: records; what was acknowledged of them stays, but for a power cut.
         doubt: whether the end of the log may be missing.
+        leads_in: epoch in which it is master now; None if it is not.
+        resigned_s: when it last became a slave without a master, in simulated seconds.
+        on_registered: called once, when the controllers have registered its process.
     """
 
     def __init__(
@@ -81,22 +100,15 @@ class SimBroker:
         self.epochs: Epochs = ()
         self._rate = network.rate()
         self._life = self._links = 0
+        self._loop: SimLoop
+        self._connections: SimConnections
         self._is_up = False
+        self.leads_in: int | None = None
         self.doubt = Doubt()
-        self._paused_until_s = 0.0
-        self._forget()
-
-    def _forget(self) -> None:
-        self._replica_role = ReplicaRole(self.broker_id)
-        self._lease = Lease()
-        self._copies = _Copies(self._network.faults)
-        self._numbers: dict[int, int] = {}  # of the streams to slaves, by broker id
-        self._is_master = self._is_open = False
-        self._successor: int | None = None
-        self._confirmed = 0
-        self._link: _Link | None = None
-        self._asked: tuple[Proposal, float] | None = None
-        self._asks_at_s = self._beats_at_s = 0.0
+        self.on_registered: Callable[[], None] | None = None
+        self.resigned_s = 0.0
+        self._pause_count = 0
+        self._waiting: list[Callable[[], None]] = []
 
     # ---- life
 
@@ -105,19 +117,52 @@ class SimBroker:
         if not self._is_up:
             self._is_up = True
             self._life += 1
-            self._forget()
+            arrive = partial(self.arrive, self._life)
+            self._loop = loop = self._network.loop(self._rate, arrive)
+            self._connections = SimConnections(self._network, self._controllers, self.name, loop, arrive)
+            client, names = cast(Any, self._connections), self._controllers.names
+            asked_in_turn = self._chance("questions").sample(names, len(names))
+            controllers = _AskedControllers(asked_in_turn, client, "c", NAME)
+            controllers.registered = self._registered
+            self._copies = _Copies(self._network.faults)
+            self._numbers: dict[int, int] = {}  # of the streams to slaves, by broker id
+            self.leads_in, self._confirmed = None, 0
+            self._link: _Link | None = None
+            member = GovernedMember(self.broker_id, self.name, _ASK_S, _BEAT_S)
+            self._governance = Governance(member, self, controllers, self._copies, loop.as_loop, loop.time)
             end = len(self.log)
             self.epochs = up_to(self.epochs, end)
-            self._replica_role.log_epoch = self.doubt.epoch or number_at(self.epochs, end)
+            self._governance.role.log_epoch = self.doubt.epoch or number_at(self.epochs, end)
             self._tick(self._life)
+            self._governance.start()
+
+    def _registered(self) -> None:
+        registered, self.on_registered = self.on_registered, None
+        if registered is not None:
+            registered()
 
     def kill(self) -> None:
-        """End the process; the log stays."""
+        """End the process; the log stays, and the connections are closed."""
+        if self._is_up:
+            self.stop()
+            self._connections.close()
+            for other in (one for one in self._brokers.values() if one is not self):
+                closed = partial(other.on_closed, self.broker_id, self._life)
+                self._network.send(self.name, other.name, partial(other.arrive, other._life, closed))
+
+    def die(self) -> None:
+        """Kill the process, and start it again after a while."""
+        self.kill()
+        self._network.at(self._chance("deaths").uniform(*_DOWN_S), self.start)
+
+    def stop(self) -> None:
+        """End the process and all that it has under way; its connections stay open."""
         self._is_up = False
+        self._loop.stop()
 
     def cut_power(self) -> None:
         """End the process and lose the end of its log; the epochs and a doubt are durable."""
-        self.kill()
+        self.stop()
         if self.epochs and self.doubt.epoch is None:
             self.doubt = Doubt(self.epochs[-1].number)
         del self.log[self._chance("power cuts").randint(0, len(self.log)) :]
@@ -125,7 +170,11 @@ class SimBroker:
     @property
     def is_master(self) -> bool:
         """Whether it runs and believes that it leads."""
-        return self._is_up and self._is_master
+        return self._is_up and self.leads_in is not None
+
+    def holds_lease(self, epoch: int) -> bool:
+        """Return whether it may acknowledge now as the master of this epoch, if it runs."""
+        return self._is_up and self.leads_in == epoch and self._governance.holds_lease
 
     @property
     def epoch(self) -> int:
@@ -134,31 +183,37 @@ class SimBroker:
 
     def runs(self) -> bool:
         """Return whether the process runs and is not paused."""
-        return self._is_up and self._paused_until_s <= self._network.now_s
+        return self._is_up and not self._pause_count
 
     def pause(self, seconds: float) -> None:
         """Pause the process for `seconds`; messages that arrive meanwhile wait."""
-        self._paused_until_s = max(self._paused_until_s, self._network.now_s + seconds)
+        self._pause_count += 1
+        self._network.at(seconds, self._go_on)
 
-    def arrive(self, life: int, action: Callable[[], None]) -> None:
+    def _go_on(self) -> None:
+        self._pause_count -= 1
+        if not self._pause_count:
+            waiting, self._waiting = self._waiting, []
+            for arrive in waiting:
+                arrive()
+
+    def arrive(self, life: int, action: Callable[[], object]) -> None:
         """Run `action` in the process of this life; while it is paused, the action waits."""
-        wait_s = self._paused_until_s - self._network.now_s
-        if wait_s > 0:
-            self._network.at(wait_s, lambda: self.arrive(life, action))
+        if self._pause_count:
+            self._waiting.append(partial(self.arrive, life, action))
         elif self._is_up and life == self._life:
-            action()
+            self._loop.run_event(action)
 
     def put(self) -> None:
         """Append a client's record, if this broker leads."""
-        if self._is_up and self._is_open and self._paused_until_s <= self._network.now_s:
+        if self.runs() and self._governance.is_open:
             self.log.append(f"{self._epoch}/{self._chance('records').getrandbits(40)}")
 
     def hand_over(self) -> None:
-        """Begin a hand-over for an administrator; do nothing unless this broker leads and has a slave in sync."""
-        able = [id_of(copy) for copy in self._copies.slaves.values() if id_of(copy) in self._copies.agreed]
-        if self._is_up and self._is_open and able and self._paused_until_s <= self._network.now_s:
-            self._successor, self._is_open = self._chance("hand-overs").choice(able), False
-            self._settle()
+        """Begin a hand-over for an administrator, if this broker leads and has a slave in sync."""
+        if self.runs():
+            with contextlib.suppress(Refusal):
+                self._governance.hand_over(None)
 
     def _chance(self, consumer: str) -> Random:
         return self._network.chance(f"{consumer} of {self.name}")
@@ -169,12 +224,11 @@ class SimBroker:
 
     @property
     def _epoch(self) -> int:
-        return self._replica_role.known.master_epoch
+        return self._governance.role.known.master_epoch
 
     def _tick(self, life: int) -> None:
         def tick() -> None:
-            self._talk_to_controllers()
-            if self._is_master:
+            if self.leads_in is not None:
                 self._serve_slaves()
             else:
                 self._keep_link()
@@ -184,95 +238,88 @@ class SimBroker:
 
     # ---- the controllers
 
-    def _talk_to_controllers(self) -> None:
-        now_s = self._now_s
-        if now_s >= self._beats_at_s:
-            self._beats_at_s = now_s + (beat_s(LEASE_S) if self._is_master else 0.15)
-            for name in self._controllers.names:
-                self._beat(name, now_s)
-        if now_s >= self._asks_at_s:
-            self._asks_at_s = now_s + _ASK_S
-            self._ask(self._chance("questions").choice(self._controllers.names))
+    def on_notice(self) -> None:
+        """Handle a notice that there is another master: ask soon."""
+        self.arrive(self._life, self._governance.ask_soon)
 
-    def _call(self, name: str, question: Callable[[], Callable[[], None] | None]) -> None:
-        """Run `question` at a controller; what it returns is run here when the answer arrives."""
-        life = self._life
+    @property
+    def has_failed(self) -> bool:
+        """Return False: disks do not fail here."""
+        return False
 
-        def asked() -> None:
-            answer = question()
-            if answer is not None:
-                self._answered(name, life, answer)
+    @property
+    def lacks_master(self) -> bool:
+        """Return False: each broker knows the addresses of the others."""
+        return False
 
-        self._network.send(self.name, name, asked)
+    @property
+    def is_in_doubt(self) -> bool:
+        """See `GovernedBroker`."""
+        return self.doubt.epoch is not None and not self._network.faults.trusts_old_beats
 
-    def _answered(self, name: str, life: int, action: Callable[[], None]) -> None:
-        """Send an answer of a controller to this broker; the process of `life` then runs `action`."""
-        self._network.send(name, self.name, partial(self.arrive, life, action))
+    @property
+    def is_confirmed(self) -> bool:
+        """See `GovernedBroker`."""
+        return self._confirmed == len(self.log)
 
-    def _beat(self, name: str, asked_s: float) -> None:
+    def heartbeat(self) -> Mapping[str, object]:
+        """See `GovernedBroker`."""
         end, doubt_epoch = len(self.log), self.doubt.epoch
         if self._network.faults.trusts_cut_logs:
             doubt_epoch = None
         elif doubt_epoch is not None and self._network.faults.trusts_any_set:
             doubt_epoch = _NEWER_THAN_ALL
-        candidate = Candidate(self.broker_id, number_at(self.epochs, end), end, 5, doubt_epoch)
+        fields = {
+            "brokerId": self.broker_id,
+            "brokerAddr": self.name,
+            "epoch": number_at(self.epochs, end),
+            "maxOffset": end,
+            "confirmOffset": self._confirmed,
+            "heartbeatTimeoutMills": SILENCE_MS,
+            "electionPriority": 5,
+            "holdsLease": "true",
+        }
+        return fields | ({} if doubt_epoch is None else {"doubtEpoch": doubt_epoch})
 
-        def question() -> Callable[[], None]:
-            epoch, set_epoch, lease_s = self._controllers.beat(name, candidate)
-            return lambda: self._beaten(asked_s, epoch, set_epoch, lease_s)
+    def note_leases(self, *, are_granted: bool) -> None:
+        """Do nothing: these controllers grant leases."""
 
-        self._call(name, question)
+    def tell_role(self) -> None:
+        """Do nothing: clients offer their records to every broker."""
 
-    def _beaten(self, asked_s: float, epoch: int, set_epoch: int, lease_s: float) -> None:
-        known = self._replica_role.known
-        if (epoch, set_epoch) > (known.master_epoch, known.set_epoch):
-            self._asks_at_s = 0.0
-        if lease_s and self._is_master and epoch == self._epoch:
-            self._lease.grant(asked_s, lease_s)
-            self._settle()
-
-    def _ask(self, name: str) -> None:
-        def question() -> Callable[[], None] | None:
-            decision = self._controllers.decided(name)
-            return None if decision is None else lambda: self._take_decision(name, decision)
-
-        self._call(name, question)
-
-    def _take_decision(self, name: str, decision: GroupDecision) -> None:
-        is_in_doubt = self.doubt.epoch is not None and not self._network.faults.trusts_old_beats
-        change = self._replica_role.take(decision, is_in_doubt=is_in_doubt)
-        known = self._replica_role.known
-        if change is not None and change.play is ReplicationPart.MASTER:
-            self._lead(known)
-        elif change is not None:
-            self._is_master = self._is_open = False
-            self._lease.give_up()
-            self._link = None
-        elif self._is_master:
-            self._copies.learn(known.ids, known.set_epoch)
-        election = self._replica_role.election()
-        if election is not None:
-            is_new = election is Election.NEW_PROCESS
-            self._beat(name, self._now_s)
-            life = self._life
-
-            def elected(epoch: int) -> None:
-                if is_new:
-                    self._answered(name, life, partial(self._replica_role.elected, epoch))
-
-            self._call(name, lambda: self._controllers.elect(name, self.broker_id, elected, new_process=is_new))
-
-    def _lead(self, known: GroupDecision) -> None:
+    def become_master(self, known: GroupDecision) -> None:
+        """See `GovernedBroker`."""
         end = len(self.log)
         self.epochs = begun(up_to(self.epochs, end), known.master_epoch, end)
         self.doubt.leads()
-        self._lease.give_up()
-        self._is_master, self._is_open, self._link, self._asked = True, False, None, None
-        self._successor = None
-        self._copies.begin(self.broker_id, known.ids, known.set_epoch, end)
-        self._numbers = {}
+        self._governance.begins(known, end)
+        self.leads_in, self._link, self._numbers = known.master_epoch, None, {}
         self._network.seen.leads(known.master_epoch, self.log, self._network.now_s)
-        self._beats_at_s = 0.0
+
+    def become_slave(self, known: GroupDecision, *, is_new: bool) -> None:
+        """See `GovernedBroker`."""
+        if is_new:
+            self.stop_leading()
+            self._link = None
+
+    def stop_leading(self) -> None:
+        """See `GovernedBroker`."""
+        self._governance.ends()
+        self.leads_in, self.resigned_s = None, self._network.now_s
+
+    def confirm_more(self) -> None:
+        """See `GovernedBroker`: acknowledge what all that count have, while there is a lease."""
+        epoch, is_entitled = self.leads_in, self._network.faults.ignores_lease or self._governance.holds_lease
+        if not self._is_up or epoch is None or not is_entitled:
+            return
+        confirmed = self._copies.promise_of(len(self.log), self._confirmed)
+        if confirmed > self._confirmed:
+            records = self.log[self._confirmed : confirmed]
+            self._check_counted(epoch)
+            self._network.seen.acknowledged(epoch, self._confirmed, records, self._network.now_s)
+            self._confirmed = confirmed
+        if self.is_confirmed and self._governance.successor is None:
+            self._governance.is_open = True
 
     # ---- as master
 
@@ -284,8 +331,8 @@ class SimBroker:
         for copy in self._copies.slaves.values():
             self._send_frame(copy)
         self._copies.update_in_sync(len(self.log), self._confirmed, now_s)
-        self._propose(now_s)
-        self._settle()
+        self._governance.propose_if_needed(len(self.log), self._confirmed)
+        self.confirm_more()
 
     def _send_frame(self, copy: Copy) -> None:
         slave, start = self._brokers[id_of(copy)], copy.sent
@@ -297,7 +344,7 @@ class SimBroker:
 
     def on_hello(self, slave: "SimBroker", number: int, epoch: int, epochs: Epochs, end: int) -> None:
         """Handle the hello of a slave whose log ends at `end`; answer it, and let it join if the logs agree."""
-        if not self._is_master or epoch != self._epoch:
+        if epoch != self.leads_in:
             return
         start = (common_end(epochs, end, self.epochs, len(self.log)) or 0) if end else 0
         if start == end:
@@ -312,86 +359,41 @@ class SimBroker:
     def on_report(self, broker_id: int, number: int, end: int) -> None:
         """Handle a slave's report: its log ends at `end`."""
         copy = self._copies.slaves.get(f"b/{broker_id}")
-        if not self._is_master or copy is None or self._numbers[broker_id] != number:
+        if self.leads_in is None or copy is None or self._numbers[broker_id] != number:
             return
         try:
             copy.on_report(Report(end, end), len(self.log), self._now_s)
         except HaProtocolError:
             self._copies.leave(copy)
         self._copies.update_in_sync(len(self.log), self._confirmed, self._now_s)
-        self._propose(self._now_s)
-        self._settle()
+        self._governance.propose_if_needed(len(self.log), self._confirmed)
+        self.confirm_more()
 
-    def _propose(self, now_s: float) -> None:
-        if self._asked is not None:
-            if now_s - self._asked[1] > _ANSWER_S:
-                self._copies.doubt(self._asked[0])
-                self._asked = None
-            return
-        proposal = self._copies.propose(len(self.log), self._confirmed, now_s)
-        if proposal is None:
-            return
-        self._asked = proposal, now_s
-        epoch, life = self._epoch, self._life
-        name = self._chance("proposals").choice(self._controllers.names)
+    def on_closed(self, broker_id: int, life: int) -> None:
+        """Handle the end of the connections to another broker's process."""
+        copy = self._copies.slaves.get(f"b/{broker_id}")
+        if copy is not None and self._numbers[broker_id] // _LINKS_MAX == life:
+            self._copies.leave(copy)
+        if self._link is not None and self._governance.role.known.master_id == broker_id:
+            self._link = None
 
-        def asked() -> None:
-            self._controllers.alter(
-                name, self.broker_id, epoch, proposal.ids, proposal.set_epoch, proposal.renews, answered
-            )
-
-        def answered(outcome: CommandOutcome) -> None:
-            self._answered(name, life, partial(self._decided, proposal, epoch, outcome))
-
-        self._network.send(self.name, name, asked)
-
-    def _decided(self, proposal: Proposal, epoch: int, outcome: CommandOutcome) -> None:
-        if not self._is_master or epoch != self._epoch or self._asked is None or self._asked[0] != proposal:
-            return
-        self._asked = None
-        if outcome.cause is None and outcome.group is not None:
-            self._copies.learn(outcome.group.in_sync, outcome.group.set_epoch)
-        else:
-            self._copies.refused(proposal)
-
-    def _settle(self) -> None:
-        if not self._is_master or not (self._network.faults.ignores_lease or self._lease.holds(self._now_s)):
-            return
-        confirmed = self._copies.promise_of(len(self.log), self._confirmed)
-        if confirmed > self._confirmed:
-            records = self.log[self._confirmed : confirmed]
-            self._check_counted()
-            self._network.seen.acknowledged(self._epoch, self._confirmed, records, self._network.now_s)
-            self._confirmed = confirmed
-        if self._confirmed == len(self.log):
-            self._is_open = self._successor is None
-            if self._successor is not None:
-                self._resign(self._successor)
-
-    def _check_counted(self) -> None:
+    def _check_counted(self, epoch: int) -> None:
         """Check that every member of the controllers' in-sync set counts, even if the master does not know that set."""
         group, counted = self._controllers.group, self._copies.counted
-        if group.master_epoch == self._epoch and not group.in_sync <= counted:
-            text = f"epoch {self._epoch} acknowledges by {sorted(counted)} while {sorted(group.in_sync)} are in sync"
-            self._network.seen.violations.append(f"{self._network.now_s:.3f}: {text}")
-
-    def _resign(self, successor: int) -> None:
-        epoch, name = self._epoch, self._chance("hand-overs").choice(self._controllers.names)
-        self._replica_role.resign()
-        self._is_master, self._successor = False, None
-        self._lease.give_up()
-        self._call(name, lambda: self._controllers.hand_over(name, successor, epoch))
+        if group.master_epoch == epoch and not group.in_sync <= counted:
+            text = f"epoch {epoch} acknowledges by {sorted(counted)} while {sorted(group.in_sync)} are in sync"
+            self._network.broken(text)
 
     # ---- as slave
 
     def _keep_link(self) -> None:
-        known, now_s, link = self._replica_role.known, self._now_s, self._link
+        known, now_s, link = self._governance.role.known, self._now_s, self._link
         if link is not None and now_s - link.heard_s > _SILENCE_S:
             self._link = link = None
         if link is None and known.master_id not in (None, self.broker_id):
             assert known.master_id is not None
             self._links += 1
-            number = self._life * 1_000_000 + self._links
+            number = self._life * _LINKS_MAX + self._links
             self._link = _Link(number, known.master_epoch, now_s)
             master, epochs, end = self._brokers[known.master_id], self.epochs, len(self.log)
             life, epoch = master._life, known.master_epoch

@@ -107,7 +107,7 @@ class ElectionNameservers:
         if claim.broker_id == LEADER_ID:
             if claim.term < self._highest[name] and claim.address != before:  # its own late claim changes no route
                 text = f"{name} routes to the master of epoch {claim.term}, and knew epoch {self._highest[name]}"
-                self._network.seen.violations.append(f"{self._network.now_s:.3f}: {text}")
+                self._network.broken(text)
             self._highest[name] = max(self._highest[name], claim.term)
 
 

@@ -3,18 +3,23 @@
 Times are seconds.
 """
 
-import heapq
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
+from chaos.sim.clock import SimClock
 from chaos.sim.seeds import SeedOutcome
+from chaos.sim.stack.loop import SimLoop
 from ha.controller.core.commands import AlterSet, Elect, StateCommand
 from ha.controller.core.model import Group
 from ha.core.lease import DRIFT
 
 _DELAY_S: Final = (0.0005, 0.02)
+_SLOW: Final = 0.01
+"""Probability that a message takes 20 times as long."""
+SILENCE_MS: Final = 600
+"""Silence in ms after which brokers want to count as dead."""
 
 
 @dataclass(frozen=True)
@@ -106,6 +111,10 @@ class Network:
 
     Args:
         names: of all senders and receivers.
+
+    Attributes:
+        is_sound: whether nothing is cut any more, for good.
+        is_calm: whether no message is slow any more, and no agreement; a deposed controller notices soon.
     """
 
     def __init__(self, seed: int, faults: BrokenRules, names: Sequence[str]) -> None:
@@ -114,11 +123,10 @@ class Network:
         self.faults = faults
         self.seen = Seen()
         self.names = names
-        self.now_s = 0.0
-        self._events: list[tuple[float, int, Callable[[], object]]] = []
-        self._count = 0
+        self.clock = SimClock(self.chance("order"))
         self._cut: set[frozenset[str]] = set()
-        self._last_s: dict[tuple[str, str], float] = {}
+        self.is_sound = self.is_calm = False
+        self._last_us: dict[tuple[str, str], int] = {}
 
     def chance(self, consumer: str) -> random.Random:
         """Return the random stream of one consumer, which does not depend on what other consumers draw."""
@@ -126,38 +134,65 @@ class Network:
             self._streams[consumer] = random.Random(f"{consumer} {self._seed}")
         return self._streams[consumer]
 
-    def next_event(self) -> Callable[[], object] | None:
-        """Advance the time to the next event and return it; None if there is none."""
-        if not self._events:
-            return None
-        self.now_s, _, action = heapq.heappop(self._events)
-        return action
+    @property
+    def now_s(self) -> float:
+        """The simulated time."""
+        return self.clock.now_us / 1e6
 
-    def at(self, delay_s: float, action: Callable[[], object]) -> None:
+    def run_until(self, time_s: float, is_done: Callable[[], bool] | None = None) -> bool:
+        """Run events up to this time, or until a rule is broken or `is_done`; return whether the run ended early."""
+        broken = self.seen.violations
+        ends = (lambda: bool(broken)) if is_done is None else (lambda: bool(broken) or is_done())
+        return self.clock.run_until(int(time_s * 1e6), ends)
+
+    def broken(self, text: str) -> None:
+        """Note a violation."""
+        self.seen.violations.append(f"{self.now_s:.3f}: {text}")
+
+    def at(self, delay_s: float, action: Callable[[], None]) -> None:
         """Run `action` after `delay_s` seconds."""
-        self._count += 1
-        heapq.heappush(self._events, (self.now_s + delay_s, self._count, action))
+        self.clock.call_in(int(delay_s * 1e6), action)
 
     def send(self, sender: str, receiver: str, action: Callable[[], None], consumer: str = "delays") -> None:
         """Send a message: `action` runs when it arrives, in order, if the two can reach each other at both moments."""
-        pair, delays = frozenset((sender, receiver)), self.chance(consumer)
-        if pair not in self._cut:
-            delay_s = delays.uniform(*_DELAY_S) * (20 if delays.random() < 0.01 else 1)
-            arrives_s = max(self.now_s + delay_s, self._last_s.get((sender, receiver), 0.0))
-            self._last_s[sender, receiver] = arrives_s
-            self.at(arrives_s - self.now_s, lambda: None if pair in self._cut else action())
+        delays = self.chance(consumer)
+        if self.reaches(sender, receiver):
+            delay_s = delays.uniform(*_DELAY_S) * (20 if delays.random() < _SLOW and not self.is_calm else 1)
+            arrives_us = max(self.clock.now_us + int(delay_s * 1e6), self._last_us.get((sender, receiver), -1) + 1)
+            self._last_us[sender, receiver] = arrives_us
+            self.clock.call_at(arrives_us, lambda: action() if self.reaches(sender, receiver) else None)
+
+    def reaches(self, one: str, other: str) -> bool:
+        """Return whether the two can reach each other."""
+        return frozenset((one, other)) not in self._cut
 
     def cut(self, one: str, other: str) -> None:
         """Cut the connection of these two, both ways."""
-        self._cut.add(frozenset((one, other)))
+        if not self.is_sound:
+            self._cut.add(frozenset((one, other)))
 
-    def heal(self) -> None:
-        """Undo all cuts."""
+    def heal(self, *, for_good: bool = False) -> None:
+        """Undo all cuts; from then on there are none if `for_good`."""
         self._cut.clear()
+        self.is_sound = self.is_sound or for_good
 
     def isolate(self, name: str) -> None:
         """Cut one node off from all others."""
-        self._cut |= {frozenset((name, other)) for other in self.names if other != name}
+        for other in self.names:
+            if other != name:
+                self.cut(name, other)
+
+    def loop(self, rate: float, run: Callable[[Callable[[], object]], None]) -> SimLoop:
+        """Make the event loop of a process without threads, whose clock has this rate; `run` runs each turn in it."""
+
+        def no_thread(*_: Any) -> Any:
+            raise AssertionError("a process gives work to a thread")
+
+        clock = self.clock
+        return SimLoop(
+            clock, lambda: int(clock.now_us * rate), rate, lambda _, turn: run(turn), no_thread, no_thread,
+            lambda: False,
+        )  # fmt: skip
 
     def rate(self) -> float:
         """Return a random rate of a clock; two rates differ by no more than leases allow for."""

@@ -18,7 +18,7 @@ from ha.controller.core.live import NEVER_MS, SILENCE_MS, LiveBrokers, ReplicaHe
 from ha.controller.core.machine import ControllerMachine
 from ha.controller.core.model import Group
 from ha.controller.core.outcome import CommandOutcome
-from ha.controller.quorum.quorum import Quorum
+from ha.controller.quorum.quorum import Quorum, not_leading
 from ha.core.lease import Grants
 from ledgermq.remoting.refusal import Refusal
 
@@ -50,6 +50,7 @@ class ControllerLeadership:
         now_ms: a clock that stands still while this process does not run.
         rules: the present configuration.
         elected: called with each group that has a new master.
+        now_s: the monotonic clock of leases.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class ControllerLeadership:
         now_ms: Callable[[], int],
         rules: Callable[[], Rules],
         elected: Callable[[Group], None],
+        now_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._quorum = quorum
         self._machine = machine
@@ -69,6 +71,7 @@ class ControllerLeadership:
         self._now_ms = now_ms
         self._rules = rules
         self._elected = elected
+        self._now_s = now_s
         self._started_ms = now_ms()
         self._term: int | None = None
         self._lost: set[tuple[str, int]] = set()
@@ -101,7 +104,7 @@ class ControllerLeadership:
 
     # ---- brokers
 
-    def heard(self, beat: ReplicaHeartbeat, now_s: float) -> float:
+    def heard(self, beat: ReplicaHeartbeat) -> float:
         """Handle a heartbeat; return the granted lease in seconds, 0.0 for none."""
         key = beat.name, beat.broker_id
         self._lost.discard(key)
@@ -116,7 +119,7 @@ class ControllerLeadership:
         if not self.leads or group.master_id != beat.broker_id or replica.address != beat.address:
             # not the leader, no master, or a second process with the master's id
             return 0.0
-        return self._grants.grant(beat.name, beat.broker_id, now_s, self._quorum.status.answered_s)
+        return self._grants.grant(beat.name, beat.broker_id, self._now_s(), self._quorum.status.answered_s)
 
     def lost(self, beat: ReplicaHeartbeat) -> None:
         """Handle the death of a broker, by its connection or its silence."""
@@ -129,7 +132,7 @@ class ControllerLeadership:
         """Check all masters, and whether all controllers know newer rules."""
         if self.leads and self._quorum.status.rules > self._machine.rules and None not in self._tasks:
             self._spawn(None, self._raise_rules(self._quorum.status.rules))
-        self._grants.forget(time.monotonic())
+        self._grants.forget(self._now_s())
         for group in self._machine.groups.values():
             self._replace_if_lost(group)
 
@@ -150,7 +153,7 @@ class ControllerLeadership:
         return (
             group.master_id is not None
             and self._live.stands_still(group, self._now_ms(), self._rules().still_ms)
-            and self._grants.free_s(group.name, group.master_id) <= time.monotonic()
+            and self._grants.free_s(group.name, group.master_id) <= self._now_s()
         )
 
     async def _replace(self, group: Group) -> None:
@@ -175,10 +178,10 @@ class ControllerLeadership:
         beat = self._live.last(name, group.master_id)
         if beat is None or not beat.holds_lease or not self._live.is_alive(name, group.master_id, now_ms):
             return None
-        epoch, deadline_s = group.master_epoch, time.monotonic() + _HAND_OVER_S
+        epoch, deadline_s = group.master_epoch, self._now_s() + _HAND_OVER_S
         self._successors[name] = successor
         try:
-            while group is not None and group.master_epoch == epoch and time.monotonic() < deadline_s:
+            while group is not None and group.master_epoch == epoch and self._now_s() < deadline_s:
                 await asyncio.sleep(_HAND_OVER_LOOK_S)
                 group = self._machine.groups.get(name)
         finally:
@@ -245,22 +248,30 @@ class ControllerLeadership:
     ) -> CommandOutcome:
         """Wait, then submit a command that is made from the state after the wait; one at a time per broker name.
 
-        The command gets whether it may depose a living master: only if its lease was waited for.
+        The command gets whether it may depose a living master: only if its lease was waited for. A controller that does
+        not lead knows no end of a lease, and what one leadership has waited for does not count in the next.
         """
         lock = self._locks.setdefault(name, asyncio.Lock())
         async with lock:
+            term = self._quorum.status.term
+            self._check_leads(term)
             group = self._machine.groups.get(name)
             may_depose = False
             if group is not None and group.master_id is not None and can_depose(group):
                 may_depose = True
-                self._grants.stop(name, time.monotonic() + _STOP_S)
+                self._grants.stop(name, self._now_s() + _STOP_S)
                 if group.master_epoch == resigned_epoch:
                     self._grants.give_back(name, group.master_id)
                 else:
                     await self._wait_for_lease(group.name, group.master_id)
+            self._check_leads(term)
             outcome = await self._quorum.submit(command(self._machine.groups.get(name), may_depose))
             self._grants.resume(name)  # not before the outcome of the command is known
         return outcome
+
+    def _check_leads(self, term: int) -> None:
+        if not self.leads or self._term != term:
+            raise not_leading()
 
     def _can_depose(self, group: Group, asker: int, designated: bool) -> bool:
         if designated and asker not in (group.master_id, BY_CONTROLLER):
@@ -271,7 +282,7 @@ class ControllerLeadership:
 
     async def _wait_for_lease(self, name: str, master_id: int) -> None:
         if (name, master_id) not in self._without_lease:
-            wait_s = self._grants.free_s(name, master_id) - time.monotonic()
+            wait_s = self._grants.free_s(name, master_id) - self._now_s()
             await asyncio.sleep(max(0.0, min(wait_s, _STOP_S)))
 
     def _count(self, name: str, outcome: CommandOutcome) -> None:
@@ -291,7 +302,7 @@ class ControllerLeadership:
         await self._quorum.submit(Confirm())
         if self._quorum.status.is_leader and self._quorum.status.term == term:
             self._term = term
-            self._grants.leads(time.monotonic())
+            self._grants.leads(self._now_s())
             _log.info("this controller leads, term %d", term)
 
     async def _raise_rules(self, rules: int) -> None:

@@ -6,7 +6,6 @@ requests; the others answer 2007, after which the caller finds the leader by 100
 Source: apache/rocketmq `controller/.../processor/ControllerRequestProcessor.java`, `impl/DLedgerController.java` (5.3).
 """
 
-import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
@@ -115,7 +114,7 @@ class ControllerRequests:
         self._check_lives_once(connection, beat.name, beat.broker_id, beat.address)
         if not self._live.hear(beat, self._now_ms(), connection):
             raise Refusal(Cause.BUSY, f"{len(self._live)} brokers are alive, no more are taken")
-        granted_s = self._leadership.heard(beat, time.monotonic())
+        granted_s = self._leadership.heard(beat)
         return Answer(self._heartbeat_fields(beat, granted_s), remark="Heart beat success")
 
     def _heartbeat_fields(self, beat: ReplicaHeartbeat, granted_s: float) -> dict[str, str] | None:

@@ -19,7 +19,7 @@ from ha.controller.core.model import Group
 from ha.controller.header_forms import FORMS
 from ha.controller.leadership import ControllerLeadership
 from ha.controller.metrics import ControllerMetrics
-from ha.controller.quorum.quorum import Quorum, QuorumSettings
+from ha.controller.quorum.quorum import Quorum, QuorumSettings, not_leading
 from ha.controller.requests import GUARDED, ControllerRequests, Quick, Slow
 from ledgermq.remoting.client import RemotingClient
 from ledgermq.remoting.codec.codes import ResponseCode, request_name
@@ -171,7 +171,7 @@ class Controller:
 
     def _answer_later(self, connection: Connection, command: Command, handler: Slow) -> None:
         if not self._leadership.leads:
-            raise Refusal(Cause.CONTROLLER_NOT_LEADER, "The controller is not in leader state")
+            raise not_leading()
         if len(self._tasks) >= _SLOW_MAX:
             raise Refusal(Cause.BUSY, f"{len(self._tasks)} requests wait for the controllers to agree")
         task = asyncio.get_running_loop().create_task(self._serve(connection, command, handler))

@@ -6,7 +6,6 @@ ask: the one that led last --2007, no answer--> the next one --...--> NoControll
 import asyncio
 import json
 import logging
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -20,6 +19,7 @@ from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.errors import ConnectError, RemotingError
 from ledgermq.remoting.rate_limited_log import RateLimitedLog
 from ledgermq.remoting.refusal import Cause
+from ledgermq.wall_clock import wall_clock_ms
 
 _LIMIT_S: Final = 1.0
 _PAUSE_S: Final = 0.3
@@ -130,7 +130,7 @@ class Controllers:
     async def _next_identity(self, address: str) -> ReplicaIdentity:
         answer = _accepted((await self.ask(RequestCode.CONTROLLER_GET_NEXT_BROKER_ID)).command)
         broker_id = _whole(answer.ext.get("nextBrokerId"))
-        check_code = f"{address};{time.time_ns() // 1_000_000}"
+        check_code = f"{address};{wall_clock_ms()}"
         return ReplicaIdentity(self._who["clusterName"], self._who["brokerName"], broker_id, check_code)
 
     async def register(self, broker_id: int, address: str) -> None:

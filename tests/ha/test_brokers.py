@@ -156,7 +156,7 @@ async def test_a_reset_at_the_master_ends_what_the_slave_kept(pair: Pair) -> Non
     slave.forwarding.forward = None
     slave.offsets.keep("T", "g", 0, 3)
     assert await pair.offset(pair.slave) == "3"
-    master.offsets.reset("T", "g", 0, 1, lambda _outcome: None)
+    master.offsets.reset("T", "g", {0: 1}, lambda _outcome: None)
     await eventually(lambda: not slave.offsets.kept())
     assert await pair.offset(pair.slave) == "1"
 

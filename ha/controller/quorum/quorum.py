@@ -36,7 +36,7 @@ from ledgermq.durable_files import replace_durably, sync
 from ledgermq.remoting.proof import Secrets
 from ledgermq.remoting.refusal import Cause, Refusal
 from store.directory.lock_file import LockFile
-from store.files.folders import make_folder
+from store.files.folders import open_folder
 
 SNAPSHOT: Final = "snapshot"
 SUBMIT_S: Final = 5.0
@@ -109,6 +109,11 @@ class _Replicated(SyncObjConsumer):  # type: ignore[misc]  # PySyncObj has no ty
         return self._machine.apply(command)
 
 
+def not_leading() -> Refusal:
+    """Return how a controller that does not lead refuses a request."""
+    return Refusal(Cause.CONTROLLER_NOT_LEADER, "The controller is not in leader state")
+
+
 class Quorum:
     """One member, from `start` to `stop`.
 
@@ -146,7 +151,7 @@ class Quorum:
         """
         self._loop = asyncio.get_running_loop()
         folder = self._settings.folder
-        make_folder(folder)
+        open_folder(folder)
         lock = LockFile(folder)
         try:
             self._check_port()
@@ -193,7 +198,7 @@ class Quorum:
                 remark = f"no majority of the controllers confirmed it within {limit_s:g} s"
                 raise Refusal(Cause.SYSTEM_ERROR, f"{remark}: it may take effect or not")
             await asyncio.sleep(_RETRY_S)
-        raise Refusal(Cause.CONTROLLER_NOT_LEADER, "The controller is not in leader state")
+        raise not_leading()
 
     def _leads_in(self, term: int) -> bool:
         return self.status.is_leader and self.status.term == term

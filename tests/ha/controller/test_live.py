@@ -1,5 +1,9 @@
 """Who counts as alive, and when a successor may be named."""
 
+import asyncio
+import math
+import time
+from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -11,6 +15,8 @@ from ha.controller.core.live import LiveBrokers, ReplicaHeartbeat
 from ha.controller.core.model import Candidate, Group, RegisteredReplica
 from ha.controller.core.outcome import CommandOutcome
 from ha.controller.leadership import ControllerLeadership
+from ha.controller.quorum.quorum import QuorumStatus
+from ledgermq.remoting.refusal import Refusal
 
 BEAT = ReplicaHeartbeat("a", 1, "127.0.0.1:1", silence_ms=1000, epoch=2, end_offset=500, priority=7)
 GROUP = Group("c", "a", {number: RegisteredReplica("", "") for number in (1, 2, 3)}, 4, 1, 1, frozenset({1, 2, 3}))
@@ -86,20 +92,52 @@ def test_whoever_stands_still_with_the_master_is_not_elected_in_its_place() -> N
 @pytest.mark.parametrize(("at_ms", "expected"), [(STILL_MS, [1, 2, 3]), (STILL_MS + 1, [2, 3])])
 async def test_a_master_is_a_candidate_unless_its_lease_was_waited_for(at_ms: int, expected: list[int]) -> None:
     """It becomes silent after it was asked whether it is: its lease goes on."""
-    times, submitted = iter([0, at_ms, STILL_MS + 1]), list[Any]()
+    leadership, submitted = leading(heard(0, 150, 150), iter([0, at_ms, STILL_MS + 1]).__next__)
+    await leadership.elect("a", 2, designated=False)
+    assert [one.broker_id for one in submitted[0].alive] == expected
+
+
+def leading(table: LiveBrokers, now_ms: Callable[[], int]) -> tuple[ControllerLeadership, list[Any]]:
+    """The leadership of term 1 over these brokers, and what it submits."""
+    submitted = list[Any]()
 
     async def submit(command: Any) -> CommandOutcome:
         submitted.append(command)
         return CommandOutcome()
 
-    quorum: Any = SimpleNamespace(submit=submit)
+    quorum: Any = SimpleNamespace(submit=submit, status=QuorumStatus(is_leader=True, term=1))
     machine: Any = SimpleNamespace(groups={"a": GROUP})
     rules: Any = SimpleNamespace(unclean=False, still_ms=STILL_MS)
-    table, now_ms = heard(0, 150, 150), times.__next__
-    leadership = ControllerLeadership(quorum, machine, table, 0.0, now_ms, lambda: rules, lambda _: None)
+    leadership = ControllerLeadership(quorum, machine, table, 0.02, now_ms, lambda: rules, lambda _: None)
+    leadership._term = 1
     leadership._grants.leads(-1e9)
-    await leadership.elect("a", 2, designated=False)
-    assert [one.broker_id for one in submitted[0].alive] == expected
+    return leadership, submitted
+
+
+async def test_elections_of_a_controller_that_is_deposed_wait_for_no_lease_and_elect_nobody() -> None:
+    """Their waits would block those of its next term."""
+    leadership, submitted = leading(heard(0, 0, 0), lambda: 0)
+    leadership._grants.grant("a", 1, time.monotonic(), math.inf)
+    elections = [asyncio.ensure_future(leadership.elect("a", 2, designated=True)) for _ in range(2)]
+    await asyncio.sleep(0)
+    leadership._quorum.status = QuorumStatus(term=2)
+    leadership.changed()
+    async with asyncio.timeout(5):
+        outcomes = await asyncio.gather(*elections, return_exceptions=True)
+    assert [type(one) for one in outcomes] == [Refusal, Refusal]
+    assert not submitted
+
+
+async def test_what_was_waited_for_in_one_term_does_not_count_in_the_next() -> None:
+    """Another controller may have granted a lease between the two."""
+    leadership, submitted = leading(heard(0, 0, 0), lambda: 0)
+    leadership._grants.grant("a", 1, time.monotonic(), math.inf)
+    election = asyncio.ensure_future(leadership.elect("a", 2, designated=True))
+    await asyncio.sleep(0)
+    leadership._quorum.status, leadership._term = QuorumStatus(is_leader=True, term=3), 3
+    with pytest.raises(Refusal):
+        await election
+    assert not submitted
 
 
 def test_a_master_stays_while_all_are_silent() -> None:

@@ -1,5 +1,7 @@
 """Elected replicas: they change their parts, keep what was acknowledged, cut what was not."""
 
+import asyncio
+import dataclasses
 import os
 import threading
 import time
@@ -8,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from ha.config import LEVEL_BYTES
+from ha.controller.core.commands import AlterSet
 from ha.core.epochs import Epoch, decode_file
 from ha.core.replica_role import ReplicationPart
 from ha.core.stream import Header, Report
@@ -17,7 +20,8 @@ from ledgermq.remoting.refusal import Cause, LeaderHint, Refusal
 from store.errors import DiskFailedError, DiskFullError
 from store.log.flusher import FlushMode
 from store.replicated_log import PLACED, AppendReceipt, Generation, LogRole
-from tests.ha.elected.group import Court, in_sync, leads, replica, same, without_lease
+from tests.ha.elected.group import NAME, Court, in_sync, leads, replica, same, without_lease
+from tests.ha.nodes import GROUP
 from tests.limits import WAIT_S
 from tests.store.support import eventually
 
@@ -74,6 +78,36 @@ async def test_a_slave_that_lacks_much_or_hears_no_master_is_not_level(tmp_path:
                 await leads(first)
                 await in_sync(court, 1, 2)
         await eventually(lambda: not second.log.readiness().is_level)
+
+
+async def test_a_slave_out_of_the_in_sync_set_is_level_for_a_second_only_after_it_has_heard_its_master(
+    tmp_path: Path,
+) -> None:
+    court = Court(2)
+    async with replica(tmp_path, court, 1) as first, replica(tmp_path, court, 2) as second:
+        await eventually(lambda: first.is_writable or second.is_writable)
+        await in_sync(court, 1, 2)
+        master, slave = (first, second) if first.is_writable else (second, first)
+        await eventually(lambda: slave.member.slave.is_in_sync)
+        config = slave.member.slave.config
+        slave.member.slave.config = dataclasses.replace(config, group=dataclasses.replace(GROUP, heartbeat_s=5.0))
+
+        def is_level(silent_s: float) -> bool:
+            slave.member.slave._heard_s = asyncio.get_running_loop().time() - silent_s
+            return slave.log.readiness().is_level
+
+        assert is_level(2)
+        slave.member.slave.receiver.address = ""
+        alone = frozenset({master.broker_id})
+        court.do(AlterSet(name=NAME, master_id=master.broker_id, master_epoch=court.group.master_epoch,
+                          set_epoch=court.group.set_epoch, wanted=alone, alive=frozenset({1, 2})))  # fmt: skip
+        await eventually(lambda: not slave.member.slave.is_in_sync)
+        assert not is_level(2)
+        assert is_level(0)
+        for silent_s, is_soon_enough in ((2, True), (3600, False)):
+            assert not is_level(silent_s)
+            slave.member.slave.follow_elected(slave.member.slave.epoch + 1, "", None)
+            assert slave.log.readiness().is_level is is_soon_enough, "another master was named just now"
 
 
 async def test_what_a_deposed_master_alone_has_is_cut_and_its_senders_are_refused(tmp_path: Path) -> None:
@@ -174,8 +208,8 @@ async def test_a_jump_of_the_wall_clock_ends_no_lease_and_changes_no_set(
         await in_sync(court, 1, 2)
         monkeypatch.setattr(time, "time", lambda: wall_s() + jump_s)
         monkeypatch.setattr(time, "time_ns", lambda: wall_ns() + jump_s * 1_000_000_000)
-        lease_ends_s = first.member._lease.ends_s
-        await eventually(lambda: first.member._lease.ends_s > lease_ends_s)
+        lease_ends_s = first.member.governance.lease.ends_s
+        await eventually(lambda: first.member.governance.lease.ends_s > lease_ends_s)
         first.put(100)
         await eventually(lambda: first.log.confirm_offset == first.log.max_offset)
         assert isinstance(first.outcomes.all[0], AppendReceipt)
@@ -223,7 +257,7 @@ async def test_a_set_whose_answer_was_lost_is_settled(tmp_path: Path) -> None:
             court.loses_answers = False
             first.put(100)
             await same(first, second)
-            await eventually(lambda: first.member._copies.agreed == {1, 2})
+            await eventually(lambda: first.member.governance.copies.agreed == {1, 2})
 
 
 async def test_a_new_process_of_the_master_begins_a_new_epoch(tmp_path: Path) -> None:
@@ -261,7 +295,7 @@ async def test_a_new_process_does_not_follow_the_master_of_an_older_epoch(
         await leads(first)
         async with replica(tmp_path, court, 2) as second:
             await in_sync(court, 1, 2)
-            old = await first.member._controllers.decided()
+            old = await first.member.governance.controllers.decided()
             for elected in (second, first):
                 court.elect(elected.broker_id, designated=True)
                 await leads(elected)
@@ -282,7 +316,7 @@ async def test_a_member_that_lacks_its_tables_does_not_lead_and_goes_on(tmp_path
     async with replica(tmp_path, court, 1) as first:
         first.member.slave._lacks_state = True
         await eventually(lambda: court.group.master_id == 1)
-        await eventually(lambda: first.member._replica_role.play is ReplicationPart.NEITHER)
+        await eventually(lambda: first.member.governance.role.play is ReplicationPart.NEITHER)
         first.member.slave._lacks_state = False
         await leads(first)
 
@@ -452,12 +486,12 @@ async def test_a_master_without_room_hands_over_to_a_slave_that_has_some(tmp_pat
         async with replica(tmp_path, court, 2) as second, replica(tmp_path, court, 3) as third:
             await in_sync(court, 1, 2, 3)
             second.member.watch_room(lambda: "the disk is full")
-            await eventually(lambda: first.member._without_room == {2})
+            await eventually(lambda: first.member.governance.without_room == {2})
             with pytest.raises(Refusal, match="besides this master: 3 at s:3"):
                 first.log.transfer("2")
             first.member.watch_room(lambda: "the disk is full")
             await leads(third)
-            await eventually(lambda: third.member._without_room == {1, 2})
+            await eventually(lambda: third.member.governance.without_room == {1, 2})
             third.member.watch_room(lambda: "the disk is full")
             await eventually(lambda: third.member._full is not None)
             with pytest.raises(Refusal, match="with room besides this master: nobody"):

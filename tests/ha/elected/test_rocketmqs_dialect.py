@@ -1,9 +1,11 @@
 """Elected replicas that speak RocketMQ's dialect of elected masters with each other."""
 
+import asyncio
 import socket
 import struct
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -173,12 +175,17 @@ async def test_under_controllers_that_grant_no_leases_a_replica_is_a_learner(
 ) -> None:
     async with master_and_slave(tmp_path, court) as (first, second):
         second.member._grants_leases = None  # as if it had begun under them
-        monkeypatch.setattr(second.member._controllers, "are_rocketmqs", True)
+        monkeypatch.setattr(second.member.governance.controllers, "are_rocketmqs", True)
         await eventually(lambda: second.member.slave.is_learner)
         await in_sync(court, 1)
         first.put(100)
         await same(first, second)
         await in_sync(court, 1)
+        slave = second.member.slave
+        await eventually(lambda: second.member.governance.role.known.ids == {1})
+        slave.config = replace(slave.config, group=replace(slave.config.group, heartbeat_s=5.0))
+        slave._heard_s = asyncio.get_running_loop().time() - 2
+        assert second.log.readiness().is_level, "its readers stay between two heartbeats"
         group = court.group
         known = {"name": group.name, "master_id": 1, "master_epoch": 1, "set_epoch": group.set_epoch}
         both = frozenset({1, 2})
