@@ -7,6 +7,7 @@
     fabric/      the contract of running clusters that can be broken
     drills/      traffic, faults and repairs on a fabric, and the verdict
     compose.py   the cluster of docker-compose.yml, broken and mended from outside
+    command.py   how `python -m chaos...` ends
 
 The fabric of processes on this machine is `cli.fabric`, since `cli.cluster` owns the processes.
 """

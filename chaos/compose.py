@@ -29,6 +29,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from chaos import command
 from chaos.fabric.contract import Link
 from node.errors import CommandError
 
@@ -433,4 +434,4 @@ if __name__ == "__main__":
     signal.signal(
         signal.SIGTERM, lambda number, _: sys.exit(128 + number)
     )  # as an exception: `up` removes what it made
-    sys.exit(main(sys.argv[1:]))
+    command.run(lambda: main(sys.argv[1:]))

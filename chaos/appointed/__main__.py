@@ -1,8 +1,8 @@
 """`python -m chaos.appointed --seeds 100`: run seeds, print violations, exit with 1 if there are any."""
 
-import sys
 from pathlib import Path
 
+from chaos import command
 from chaos.appointed.judge import AppointedSeen
 from chaos.appointed.plan import KINDS
 from chaos.appointed.simulation import AppointedSimulation
@@ -18,4 +18,4 @@ def simulate(seed: int, script: Script) -> AppointedSeen:
 CAMPAIGN = Campaign("chaos.appointed", simulate, KINDS, Path(__file__).with_name("corpus.txt"))
 
 if __name__ == "__main__":
-    sys.exit(CAMPAIGN.main(__doc__))
+    command.run(lambda: CAMPAIGN.main(__doc__))

@@ -7,7 +7,6 @@ master never comes back with its log.
 
 import contextlib
 import gc
-import logging
 import shutil
 from collections.abc import Callable
 from random import Random
@@ -54,8 +53,6 @@ class World:
         self.sockets = Sockets(self, self.chance("sockets"), self.chance("doubles"))
         self.replaced = Replacements(self.chance("world"), lambda: self.clock.now_us, lambda _: 0)
         self.replaced.begin()
-        self._disabled = logging.root.manager.disable
-        logging.disable(logging.CRITICAL)
         self._base = new_folder()
         self.disks: dict[str, list[LogDisk]] = {name: [] for name in plan.names}
         self._replaced_us = dict.fromkeys(plan.names, -1)
@@ -92,7 +89,6 @@ class World:
         for disks in self.disks.values():
             for disk in disks:
                 disk.process_died()
-        logging.disable(self._disabled)
         shutil.rmtree(self._base, ignore_errors=True)
 
     # -- events

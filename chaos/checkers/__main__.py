@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from random import Random
 
+from chaos import command
 from chaos.checkers.operations import PROMISES, Judge, RunCounts
 from ledgermq.history import Op, Operation
 
@@ -124,4 +125,4 @@ def main(words: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    command.run(lambda: main(sys.argv[1:]))

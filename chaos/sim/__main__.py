@@ -16,13 +16,13 @@ import contextlib
 import itertools
 import math
 import os
-import sys
 import time
 import traceback
 from collections.abc import Sequence
 from functools import partial
 
-from chaos.sim.corpus import corpus_seeds, seed_range
+from chaos import command
+from chaos.sim.corpus import ALONE, STACK, corpus_seeds, name_of, seed_range
 from chaos.sim.coverage import GAP_EXIT_CODE, Coverage
 from chaos.sim.errors import Violation
 from chaos.sim.plan import draw_plan, draw_stack_plan
@@ -45,7 +45,7 @@ def _run(options: argparse.Namespace) -> int:
         return _run_one(options.seed, trace=options.trace, is_stack=options.stack)
     if options.shrink is not None:
         return _shrink(options.shrink, trace=options.trace, is_stack=options.stack)
-    seeds = corpus_seeds(is_stack=options.stack) if options.corpus else options.seeds
+    seeds = corpus_seeds(STACK if options.stack else ALONE) if options.corpus else options.seeds
     return _run_many(seeds, options.jobs, options.seconds, is_stack=options.stack)
 
 
@@ -137,7 +137,7 @@ def _report(seed: int, error: Exception, *, is_stack: bool) -> str:
             _detail(error),
             (draw_stack_plan if is_stack else draw_plan)(seed).describe(),
             f"replay: python -m chaos.sim {'--stack ' if is_stack else ''}--seed {seed} --trace",
-            f"keep it, in chaos/sim/corpus.txt: {'whole' if is_stack else 'alone'} {seed} REASON",
+            f"keep it, in {name_of(STACK if is_stack else ALONE)}: {seed} REASON",
         )
     )
 
@@ -151,4 +151,4 @@ def _exit_code(error: Exception) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    command.run(main)

@@ -1,26 +1,30 @@
-"""The seeds of a run: a range on the command line, or `corpus.txt`, which has a line for each seed that once failed."""
+"""The seeds of a run: a range on the command line, or a corpus: a file with a line for each seed that once failed."""
 
 from pathlib import Path
 
-CORPUS = Path(__file__).with_name("corpus.txt")
+ALONE = Path(__file__).with_name("corpus.txt")
+STACK = Path(__file__).with_name("stack") / "corpus.txt"
 
 
-def corpus_seeds(*, is_stack: bool) -> list[int]:
-    """Return the corpus of whole brokers, or that of Raft nodes alone.
+def corpus_seeds(corpus: Path) -> list[int]:
+    """Return the seeds of a corpus.
 
     Raises:
-        ValueError: a line is not a comment, nor a kind of nodes with a seed and a reason.
+        ValueError: a line is not a comment, nor a seed with a reason.
     """
     seeds = []
-    for line in CORPUS.read_text().splitlines():
-        if line.startswith("#"):
-            continue
-        words = line.split(maxsplit=2)
-        if len(words) < 3 or words[0] not in {"alone", "whole"} or not words[1].isdecimal():
-            raise ValueError(f"{CORPUS.name}: {line!r} is not alone|whole SEED REASON")
-        if (words[0] == "whole") == is_stack:
-            seeds.append(int(words[1]))
+    for line in corpus.read_text().splitlines():
+        if not line.startswith("#"):
+            seed, _, reason = line.partition(" ")
+            if not (seed.isdecimal() and reason):
+                raise ValueError(f"{corpus}: {line!r} is not SEED REASON")
+            seeds.append(int(seed))
     return seeds
+
+
+def name_of(corpus: Path) -> str:
+    """Return the name of a corpus as shown to people: its path in the repository."""
+    return str(corpus.relative_to(Path(__file__).parents[2]))
 
 
 def seed_range(text: str) -> range:

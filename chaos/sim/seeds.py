@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from chaos.sim.corpus import corpus_seeds, name_of
 from chaos.sim.coverage import GAP_EXIT_CODE, JUDGED_SEEDS
 from chaos.sim.nemesis import Script
 from chaos.sim.pool import ended_by_sigterm, run_beside
@@ -144,24 +145,13 @@ class Campaign:
             met.update(seen.met)
             broken += [f"seed {seed}: {violation}" for violation in seen.violations]
             if seen.violations:
-                broken.append(f"shrink: python -m {self.module} --shrink {seed}; keep it in {self.corpus_name}")
+                broken.append(f"shrink: python -m {self.module} --shrink {seed}; keep it in {name_of(self.corpus)}")
         return SeedSums(seeds, counting, acked, leaders, struck, met, broken)
-
-    @property
-    def corpus_name(self) -> str:
-        """Name of the corpus file, as shown to people."""
-        return "/".join(self.corpus.parts[-3:])
 
 
 def _counts(seen: SeedOutcome[Any]) -> bool:
     """Return whether a run proves something: records acknowledged, a fault struck, and a second master."""
     return bool(seen.acked and seen.strikes and seen.leader_count > 1)
-
-
-def corpus_seeds(corpus: Path) -> list[int]:
-    """Return the seeds of a corpus file."""
-    lines = [line.split(maxsplit=1) for line in corpus.read_text().splitlines() if not line.startswith("#")]
-    return [int(seed) for seed, _ in lines]
 
 
 def shrink(simulate: Simulate, seed: int) -> tuple[SeedOutcome[Any], SeedOutcome[Any]] | None:

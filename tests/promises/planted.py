@@ -10,7 +10,14 @@ from unittest.mock import patch
 import pytest
 
 PROJECT = Path(__file__).parents[2]
-_LEFT_OUT = ("cacheprovider", "faulthandler", "threadexception", "timeout", "unraisableexception", "xdist")
+_LEFT_OUT = (
+    "cacheprovider",
+    "faulthandler",
+    "pytest_timeout",
+    "threadexception",
+    "unraisableexception",
+    "xdist.plugin",
+)
 """Plugins that are there once a process, in the run around."""
 
 

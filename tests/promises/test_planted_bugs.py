@@ -49,7 +49,7 @@ def test_the_named_test_finds_the_bug(tmp_path: Path, words: str) -> None:
     test, plant = BUGS[words]
     assert plant is not None
     with plant():
-        assert run([test], tmp_path / "inner").failed, f"{test} passes"
+        assert run([test], tmp_path / "inner", "--exitfirst").failed, f"{test} passes"
 
 
 def test_without_a_bug_the_named_tests_pass(tmp_path: Path) -> None:

@@ -38,6 +38,8 @@ def _tables() -> Iterator[Named]:
         yield Named(f"appointed, {name}", seed, itertools.count(), partial(test_appointed.find, name))
     for rule, seed in test_elections.FOUND_BY.items():
         yield Named(f"elections, {rule}", seed, itertools.count(), partial(test_elections.find, rule))
+    for name, (seed, _) in test_elections.BUGS.items():
+        yield Named(f"elections, {name}", seed, itertools.count(), partial(test_elections.find_bug, name))
     for mutant in mutants.MUTANTS:
         seed = mutant.first_seed
         yield Named(f"alone, {mutant.name}", seed, itertools.count(seed + 1), partial(test_mutants.find, mutant))

@@ -6,7 +6,7 @@ Those with a number of issue 10 (A1 ...) were in the product; the others could b
 import contextlib
 import heapq
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -255,8 +255,8 @@ def resets_live_in_memory() -> Planted:
 def clones_are_answered_at_once() -> Planted:
     commit_and_tell = ConsumerOffsets.commit_and_tell
 
-    def at_once(offsets: ConsumerOffsets, topic: str, group: str, queue_id: int, offset: int, done: CommitDone) -> None:
-        commit_and_tell(offsets, topic, group, queue_id, offset, lambda _: None)
+    def at_once(offsets: ConsumerOffsets, topic: str, group: str, queues: Mapping[int, int], done: CommitDone) -> None:
+        commit_and_tell(offsets, topic, group, queues, lambda _: None)
         done(None)
 
     return patch.object(ConsumerOffsets, "commit_and_tell", at_once)
@@ -591,7 +591,7 @@ BUGS = (
     StackBug("A1 writable with entries undecided", writable_too_early),
     StackBug("A2 recovering member's own vote", own_vote_counts),
     StackBug("A3 filler counts alone", filler_counts_alone),
-    StackBug("A4 full disk taken for a failed one", full_disk_is_a_failed_one, ("R10",), 34, "full_disk"),
+    StackBug("A4 full disk taken for a failed one", full_disk_is_a_failed_one, ("R10",), 12716, "full_disk"),
     StackBug("A5 install without a mark", install_is_not_marked),
     StackBug("A6, A18 tables do not wait for the log", tables_do_not_wait_for_the_log),
     StackBug("A7 failed sync forgotten", failed_sync_is_forgotten, ("R9",), 3949, "failed_sync"),
@@ -653,7 +653,7 @@ BUGS = (
         "request that arrives twice served twice", request_that_arrives_twice_is_served_twice, ("R16",), 66, "callers"
     ),
     StackBug("deposed leader counts as none", deposed_leader_counts_as_none),
-    StackBug("lost sends not found", lost_sends_are_not_found, ("R16",), 10716, "callers"),
+    StackBug("lost sends not found", lost_sends_are_not_found, ("R16",), 1708, "callers"),
     StackBug("nothing passed on", nothing_is_passed_on, ("R14",), 13008, "callers"),
     StackBug("leader not asked about groups", leader_is_not_asked_about_groups, ("R14",), 13008, "callers"),
     StackBug("damage ends the log", damage_ends_the_log, ("R21",), 13008, "rotten_entry"),
@@ -664,9 +664,9 @@ BUGS = (
         4082,
         "rotten_tail",
     ),
-    StackBug("installs keep nothing", installs_keep_nothing, ("R3/R4/R10",), 4267, "rotten_and_left_behind"),
+    StackBug("installs keep nothing", installs_keep_nothing, ("R3/R4/R10",), 17203, "rotten_and_left_behind"),
     StackBug("damaged entries stay", damaged_entries_stay, ("R14",), 945, "rotten_entry"),
-    StackBug("position of an entry not checked", position_of_an_entry_is_not_checked, ("R14",), 1089, "rotten_entry"),
+    StackBug("position of an entry not checked", position_of_an_entry_is_not_checked, ("R14",), 6940, "rotten_entry"),
     StackBug("offsets lost at a failover", followers_keep_no_offsets, ("R19",), 66),
     StackBug("batch shares an offset", batches_share_an_offset_with_the_next_message, ("R16",), 16, "batch_callers"),
     StackBug("queues rebuilt one message short", queues_are_rebuilt_one_message_short, ("R20",), 66),
@@ -680,20 +680,20 @@ BUGS = (
         "clock_jumps",
     ),
     StackBug("no other member tried", no_other_member_is_tried, ("R14",), 4471, "programs"),
-    StackBug("earlier tries forgotten", earlier_tries_are_forgotten, ("R28", "R16"), 1594, "programs"),
+    StackBug("earlier tries forgotten", earlier_tries_are_forgotten, ("R28", "R16"), 0, "programs"),
     StackBug("nobody woken", nobody_is_woken, ("R27",), 0, "programs"),
     StackBug("topics go unnoticed", topics_go_unnoticed, ("R27",), 0, "programs"),
-    StackBug("read ahead counts as handled", what_is_read_ahead_counts_as_handled, ("R29", "R30"), 5719, "members"),
+    StackBug("read ahead counts as handled", what_is_read_ahead_counts_as_handled, ("R29", "R30"), 3257, "members"),
     StackBug("messages of a queue not in order", messages_of_a_queue_are_not_held, ("R30",), 5586, "members"),
-    StackBug("locks given to whoever asks", locks_are_given_to_whoever_asks, ("R31",), 5586, "members"),
+    StackBug("locks given to whoever asks", locks_are_given_to_whoever_asks, ("R31",), 29914, "members"),
     StackBug(
         "commits before a failover forgotten", commits_before_a_failover_are_forgotten, ("R32",), 1395, "transactors"
     ),
     StackBug("unknown counts as commit", unknown_counts_as_commit, ("R32",), 52, "transactors"),
     StackBug("rollbacks store the message", rollbacks_store_the_message, ("R32",), 104, "transactors"),
     StackBug("nobody asked about transactions", nobody_is_asked_about_transactions, ("R14",), 1395, "transactors"),
-    StackBug("checkpoints of POP in memory only", checkpoints_live_in_memory, ("R14",), 34, "poppers"),
-    StackBug("acknowledgements of POP in memory only", acknowledgements_live_in_memory, ("R33",), 52, "poppers"),
+    StackBug("checkpoints of POP in memory only", checkpoints_live_in_memory, ("R14",), 656, "poppers"),
+    StackBug("acknowledgements of POP in memory only", acknowledgements_live_in_memory, ("R33",), 16667, "poppers"),
     StackBug("a new leader revives at once", a_new_leader_revives_at_once, ("R34",), 34, "poppers"),
     StackBug(
         "POP: clocks that are ahead no matter",
@@ -709,7 +709,7 @@ BUGS = (
     StackBug("revives forgotten", revives_are_forgotten, ("R35",), 34, "poppers"),
     StackBug("orders of POP in memory only", orders_live_in_memory, ("R34",), 14758, "pops_in_order"),
     StackBug(
-        "an acknowledgement is of all before", an_acknowledgement_is_of_all_before, ("R36",), 17985, "pops_in_order"
+        "an acknowledgement is of all before", an_acknowledgement_is_of_all_before, ("R36",), 5719, "pops_in_order"
     ),
     StackBug("received counts as committed", received_counts_as_committed, ("R20",), 66),
 )

@@ -1,5 +1,6 @@
 """An appointed master and its slaves in simulation: good runs keep what SEND_OK promises, planted bugs are found."""
 
+import logging
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -10,8 +11,9 @@ import pytest
 
 from chaos.appointed.__main__ import CAMPAIGN, simulate
 from chaos.appointed.plan import draw
+from chaos.sim.corpus import corpus_seeds
 from chaos.sim.nemesis import Script
-from chaos.sim.seeds import corpus_seeds, shrink
+from chaos.sim.seeds import shrink
 from ha import sender
 from ha.core import handshake
 from ha.core.copies import Copies, Copy, Promise
@@ -84,6 +86,13 @@ def _dial_again(_part: Slave, _error: Exception) -> bool:
     return True
 
 
+def _log_an_error(part: Slave, error: Exception | None) -> None:
+    """An error that is logged and has no other consequence."""
+    logging.getLogger("ha.slave").error("the connection ended: %s", error)
+    lost(part, error)
+
+
+lost = Slave.lost
 promise, update_in_sync, settle, report = Copies.promise, Copies.update_in_sync, Slave.settle, Slave.report
 join_offset = handshake.join_offset
 BUGS: dict[str, tuple[int, Sequence[tuple[Any, str, Callable[..., Any] | property]]]] = {
@@ -94,6 +103,7 @@ BUGS: dict[str, tuple[int, Sequence[tuple[Any, str, Callable[..., Any] | propert
     "a slave confirms by itself": (1, [(Slave, "settle", _confirm_all_that_came)]),
     "a slave reports as durable what is not": (0, [(Slave, "report", _report_what_will_come)]),
     "a slave that differs dials for ever": (7, [(Slave, "resolve", _dial_again)]),
+    "an error that is only logged": (0, [(Slave, "lost", _log_an_error)]),
 }
 """The seed that finds each, and what is planted in shipping code."""
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from chaos.sim.__main__ import main
-from chaos.sim.corpus import corpus_seeds
+from chaos.sim.corpus import ALONE, corpus_seeds
 from chaos.sim.errors import Violation
 from chaos.sim.plan import draw_plan
 from chaos.sim.run import run_seed
@@ -48,22 +48,22 @@ def test_no_seed_breaks_safety_or_liveness_and_the_corners_that_faults_aim_at_ar
 
 
 @pytest.mark.sim
-@pytest.mark.parametrize("seed", corpus_seeds(is_stack=False))
+@pytest.mark.parametrize("seed", corpus_seeds(ALONE))
 def test_a_seed_that_once_failed_passes(seed: int) -> None:
     run_seed(seed)
 
 
 def test_the_command_runs_the_corpus(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--corpus", "--jobs", "1"]) == 0
-    assert f"{len(corpus_seeds(is_stack=False))} seeds clean" in capsys.readouterr().out
+    assert f"{len(corpus_seeds(ALONE))} seeds clean" in capsys.readouterr().out
 
 
-def test_a_line_of_the_corpus_that_is_no_seed_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("line", ["x no number", "7"])
+def test_a_line_of_the_corpus_that_is_no_seed_with_a_reason_is_refused(tmp_path: Path, line: str) -> None:
     broken = tmp_path / "corpus.txt"
-    broken.write_text("alone x no number\n")
-    monkeypatch.setattr("chaos.sim.corpus.CORPUS", broken)
-    with pytest.raises(ValueError, match="alone x no number"):
-        corpus_seeds(is_stack=False)
+    broken.write_text(f"# a comment\n{line}\n")
+    with pytest.raises(ValueError, match=f"corpus.txt: '{line}' is not SEED REASON"):
+        corpus_seeds(broken)
 
 
 @pytest.mark.sim

@@ -89,3 +89,13 @@ def test_bad_arguments_exit_2(arguments: list[str], capsys: pytest.CaptureFixtur
         main(arguments)
     assert refused.value.code == 2
     assert "usage" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", ["chaos.sim --seed 3 --trace", "chaos.elections --seeds 1 --jobs 1"])
+def test_a_program_whose_output_is_closed_ends_quietly(words: str) -> None:
+    command = [sys.executable, "-m", *words.split()]
+    with subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(WAIT_S) == 1

@@ -6,7 +6,6 @@ A change that is acknowledged must be in the committed log at that moment, and n
 
 import asyncio
 import contextlib
-import time
 from functools import cache
 from random import Random
 from typing import Any, Final
@@ -21,6 +20,7 @@ from chaos.sim.stack.sockets import Sockets
 from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.errors import RemotingError
+from ledgermq.wall_clock import wall_clock_ms
 
 TOPIC: Final = "A"
 _FORBIDDEN: Final = ("A", "T0")
@@ -166,12 +166,12 @@ class Administrator(Caller):
 
     async def _recall_a_timer(self) -> None:
         """Recall a timer message just before it is due."""
-        due_ms = (_now_ms() + _SHORTEST_MS) // 1000 * 1000 + 1001
+        due_ms = (wall_clock_ms() + _SHORTEST_MS) // 1000 * 1000 + 1001
         key = f"{self.name}-{self._cluster.next_message()}"
         sent = await self._send_to(TOPIC, f"UNIQ_KEY\x01{key}\x02TIMER_DELIVER_MS\x01{due_ms}\x02")
         if sent is None or "recallHandle" not in sent[0].ext:
             return
-        await asyncio.sleep((due_ms - self._pick(_RECALLED_BEFORE_MS) - _now_ms()) / 1000)
+        await asyncio.sleep((due_ms - self._pick(_RECALLED_BEFORE_MS) - wall_clock_ms()) / 1000)
         fields = {"topic": TOPIC, "recallHandle": sent[0].ext["recallHandle"], "producerGroup": "p"}
         if await self._is_done(RequestCode.RECALL_MESSAGE, fields):
             self._promised(self._accounts.note_recalled(TOPIC, sent[1]), f"{sent[1]!r} was recalled")
@@ -206,7 +206,3 @@ def _huge_policy() -> bytes:
         for number in range(_HUGE)
     ]
     return orjson.dumps({"policies": [{"policyType": "Custom", "entries": entries}]})
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

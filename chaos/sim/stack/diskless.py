@@ -39,10 +39,7 @@ class Diskless:
         if self._backlog is not None:
             self._backlog.append(lambda: self.has(what, event))
         elif not self.is_gone:
-            with self.loop.running():
-                event()
-            if self.loop.errors:
-                raise self.loop.errors.pop(0)
+            self.loop.run_event(event)
 
     def pause(self) -> None:
         """Stop the process as SIGSTOP does."""

@@ -138,6 +138,13 @@ class SimLoop:
         finally:
             events._set_running_loop(None)
 
+    def run_event(self, event: Callable[[], object]) -> None:
+        """Run an event in this process; raise an error that was left behind."""
+        with self.running():
+            event()
+        if self.errors:
+            raise self.errors.pop(0)
+
     def run_now(self, main: Coroutine[Any, Any, _T]) -> _T:
         """Run until `main` is done while no time passes; for starts, before requests are served."""
         with self.running():

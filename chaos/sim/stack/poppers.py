@@ -11,6 +11,7 @@ were not acknowledged come from their own queue again, and `OrderedPopAccount` c
 
 import asyncio
 import contextlib
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -61,7 +62,8 @@ class Taken:
     Attributes:
         key: key of its POP checkpoint.
         known_ms: Unix ms at which it was given, hidden or acknowledged last, by the right clock.
-        known_at: end of the leader's log then; a later record of progress contains this.
+        known_at: end of the leader's log then; a later record of progress contains this. `sys.maxsize` if two members
+            led or none, so that no record counts as containing it.
         since_us: virtual time at which the program asked for it.
         until_ms: Unix ms before which no other consumer may get it, by the clock of the node that gave it.
         reign: see `PopAccount.reign`, when it was given; None: not certain.
@@ -153,7 +155,7 @@ class PopAccount:
     @property
     def _log_end(self) -> int:
         leader = self._leader()
-        return 0 if leader is None else int(self._cluster.processes[leader].end_of_log)
+        return sys.maxsize if leader is None else int(self._cluster.processes[leader].end_of_log)
 
     @property
     def _are_clocks_wrong(self) -> bool:
