@@ -189,9 +189,10 @@ def _joined(told: DataFrame, records: DataFrame, copies: int) -> DataFrame:
     """Return sends and records in one table, with what is known of all rows of their key; `stores` is null in sends.
 
     held: bits of the stores that have the key; is_single: all its records have one place, which is queue and place;
-    best: the best outcome of its sends; least and most: their sequences. A send is plain if it was acknowledged, and
-    enough stores have its key where the acknowledgement says, and nowhere else. Records of which nothing more is asked
-    are left out. The order is that of a number, the hash, since most keys begin alike.
+    best: the best outcome of its sends; least and most: their sequences; is_shared: several producers have sent it. A
+    send is plain if it was acknowledged, and enough stores have its key where the acknowledgement says, and nowhere
+    else. Records of which nothing more is asked are left out. The order is that of a number, the hash, since most keys
+    begin alike.
     """
     sends = told.select(*_PLACE, "key", "producer", "sequence", "outcome", "tries")
     both = sends.unionByName(records, allowMissingColumns=True).withColumn("hash", fn.xxhash64("key", "topic"))
@@ -206,16 +207,19 @@ def _joined(told: DataFrame, records: DataFrame, copies: int) -> DataFrame:
         "last_place": fn.max(place),
         "least": fn.min("sequence"),
         "most": fn.max("sequence"),
+        "one": fn.min("producer"),
+        "other": fn.max("producer"),
     }
     rows = both.withColumns({name: value.over(same) for name, value in known.items()})
     rows = rows.withColumn("is_single", fn.expr("queue = last_queue and place = last_place"))
+    rows = rows.withColumn("is_shared", fn.expr("coalesce(one != other, false)"))
     plain = (
         f"stores is null and outcome = '{Outcome.OK.value}' and is_single and queue_id = queue and queue_offset = place"
         f" and bit_count(held) >= {copies}"
     )
     rows = rows.withColumn("is_plain", fn.expr(f"coalesce({plain}, false)"))
     rows = rows.where("stores is null or not is_single or coalesce(best, 0) < 2")
-    return rows.drop("hash", "last_queue", "last_place")
+    return rows.drop("hash", "last_queue", "last_place", "one", "other")
 
 
 def _finding(found: DataFrame, kind: str, **columns: Any) -> DataFrame:
@@ -334,11 +338,26 @@ def _duplicates(joined: DataFrame, stores: Sequence[str]) -> DataFrame:
 def _reordered(joined: DataFrame) -> DataFrame:
     """Compare sequences along each queue, of keys that are there once; others are duplicates.
 
-    Any of a key's sends may have stored it: a key is reordered if all its sequences are below all of an earlier one.
+    Any of a key's sends may have stored it: a key is reordered if all its sequences are below all of an earlier one. Of
+    a key that several producers have sent, only the sends count that were acknowledged where it is. If several were,
+    any of them may be the one in the log: it is reordered if it is for each of them, and makes no other key so.
     """
+    rows = joined.where("stores is null and is_single")
+    key = Window.partitionBy("topic", "key")
+    own = Window.partitionBy("topic", "key", "producer")
+    told = f"outcome = '{Outcome.OK.value}' and queue_id = queue and queue_offset = place"
+    shared = rows.where(f"is_shared and {told}").withColumns(
+        {
+            "least": fn.min("sequence").over(own),
+            "most": fn.max("sequence").over(own),
+            "tellers": fn.size(fn.collect_set("producer").over(key)),
+        }
+    )
+    rows = rows.where("not is_shared").withColumn("tellers", fn.lit(1)).unionByName(shared).where("sequence = most")
     order = Window.partitionBy("topic", "queue", "producer").orderBy("place", "least")
-    highest = fn.max("least").over(order.rowsBetween(Window.unboundedPreceding, -1))
-    rows = joined.where("stores is null and is_single and sequence = most").withColumn("highest", highest)
+    sure = fn.when(fn.col("tellers") == 1, fn.col("least"))
+    rows = rows.withColumn("highest", fn.max(sure).over(order.rowsBetween(Window.unboundedPreceding, -1)))
+    found = rows.where("sequence < highest").withColumn("falling", fn.size(fn.collect_set("producer").over(key)))
     detail = fn.concat(fn.lit("after sequence "), fn.col("highest").cast("string"))
     place = {"queue_id": fn.col("queue"), "queue_offset": fn.col("place")}
-    return _finding(rows.where("sequence < highest"), "reordered", detail=detail, **place).distinct()
+    return _finding(found.where("falling = tellers"), "reordered", detail=detail, **place).distinct()

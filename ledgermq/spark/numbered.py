@@ -22,7 +22,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ledgermq.client import Admin, InvalidArgumentError, LedgerMQError, MessageQueue, NoRouteError, Outgoing
+from ledgermq.client import InvalidArgumentError, LedgerMQError, MessageQueue, NoRouteError, Outgoing
 from ledgermq.client.core.calls import back_off_s
 from ledgermq.client.producer.outgoing import check_body, encode_properties
 from ledgermq.client.producer.send_request import STORED_CODES, send_ext
@@ -31,7 +31,8 @@ from ledgermq.message.ids import UniqueIdGenerator
 from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
 from ledgermq.remoting.codec.command import Command
 from ledgermq.spark.errors import ClusterError
-from ledgermq.spark.topic_client import Access, LoopThread
+from ledgermq.spark.topic_client import Access, AccessAdmin, Opened
+from ledgermq.wall_clock import wall_clock_ms
 
 WRITE_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,50}")
 _ROWS_OF_BATCH: Final = 1 << 32
@@ -72,13 +73,8 @@ class _Lane:
     stored: int
 
 
-class _Caller(Admin):
+class LaneCaller(AccessAdmin):
     """An admin that sends batches to the leader of a queue."""
-
-    def __init__(self, access: Access) -> None:
-        super().__init__(
-            access.namesrv, deadline_s=access.timeout_ms / 1000, tls=access.tls, credentials=access.credentials
-        )
 
     async def written_queues(self, topic: str, count: int | None) -> Queues:
         """Return the queues of a topic that may be written; with `count` wait until it has as many.
@@ -110,7 +106,7 @@ class _Caller(Admin):
         self, queue: MessageQueue, producer: str, first: int, body: bytes, accepted: frozenset[int] = STORED_CODES
     ) -> Command:
         """Send a numbered batch, again until it is answered; without messages ask what is stored."""
-        fields = send_ext(_GROUP, queue.topic, time.time_ns() // 1_000_000)
+        fields = send_ext(_GROUP, queue.topic, wall_clock_ms())
         fields |= {"e": str(queue.queue_id), "n": queue.broker, "m": "true", "i": ""}
         fields |= {"numberedBy": producer, "firstNumber": str(first)}
         code = RequestCode.SEND_BATCH_MESSAGE
@@ -124,7 +120,7 @@ class NumberedSender:
     """Sends the messages of one task.
 
     Args:
-        access: to the cluster.
+        caller: to the cluster; it is open.
         identity: of what the task writes.
         planned: the queues of topics that the plan names; those of others are asked for.
         count: queues that a topic must have; None: any number.
@@ -132,25 +128,23 @@ class NumberedSender:
     """
 
     def __init__(
-        self, access: Access, identity: Identity, planned: Mapping[str, Queues], count: int | None, *, searches: bool
+        self,
+        caller: LaneCaller,
+        identity: Identity,
+        planned: Mapping[str, Queues],
+        count: int | None,
+        *,
+        searches: bool,
     ) -> None:
         self._identity = identity
         self._count = count
         self._searches = searches
-        self._caller = _Caller(access)
+        self._caller = caller
         self._ids = UniqueIdGenerator(bytes((127, 0, 0, 1)), os.getpid(), random.getrandbits(31))
         self._queues = dict(planned)
         self._own: dict[str, MessageQueue] = {}
         self._lanes: dict[MessageQueue, _Lane] = {}
         self._begun: set[MessageQueue] = set()
-
-    async def start(self) -> None:
-        """Open it."""
-        await self._caller.start()
-
-    async def close(self) -> None:
-        """Close it; what is not stored is given up."""
-        await self._caller.close()
 
     async def send(self, messages: Sequence[Addressed]) -> None:
         """Send messages; returns when all are stored.
@@ -221,7 +215,7 @@ class NumberedSender:
         for message in messages:
             check_body(message.body)
             body = bytes(message.body)
-            key = self._ids.next(time.time_ns() // 1_000_000)
+            key = self._ids.next(wall_clock_ms())
             properties = encode_properties(key, message.tags, message.keys, message.properties).encode()
             if batch and (size + len(body) + len(properties) > _REQUEST_BYTES or len(batch) == _REQUEST_MESSAGES):
                 yield len(batch), encode_batch(batch)
@@ -238,15 +232,8 @@ def planned_queues(access: Access, topic: str, count: int | None) -> Queues:
     Raises:
         ClusterError: the cluster does not answer, or as `written_queues`.
     """
-
-    async def ask() -> Queues:
-        async with _Caller(access) as caller:
-            return await caller.written_queues(topic, count)
-
-    thread = LoopThread()
     try:
-        return thread.begin(ask()).result()
+        with Opened(LaneCaller, access) as opened:
+            return opened.run(opened.client.written_queues(topic, count))
     except LedgerMQError as error:
         raise ClusterError(str(error)) from None
-    finally:
-        thread.close()

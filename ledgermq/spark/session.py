@@ -42,17 +42,27 @@ processes that it starts for them, which take half of the time of a small micro-
 def make_session(name: str, settings: Mapping[str, str] | None = None) -> "SparkSession":
     """Return a session of this machine with the formats registered; under spark-submit, that of the submitted job.
 
-    Without a master of the environment's, it has twice as many tasks at once as cores, since a worker and the JVM take
-    turns, and four shuffle partitions a core.
+    Without `settings` a session that this program has already is taken as it is, in whatever thread it was made.
+    Without a master of the environment's, a new one has twice as many tasks at once as cores, since a worker and the
+    JVM take turns, and four shuffle partitions a core.
 
     Raises:
         MissingToolError: no Java 17, or no pyspark or pyarrow.
     """
     check_tools()
+    from pyspark.errors import PySparkRuntimeError
     from pyspark.sql import SparkSession
 
     from ledgermq.spark import register
 
+    if settings is None:
+        try:
+            running = SparkSession.active()
+        except PySparkRuntimeError:
+            pass  # there is none
+        else:
+            register(running)
+            return running
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     builder = SparkSession.builder.appName(name)

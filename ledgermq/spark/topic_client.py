@@ -1,10 +1,11 @@
 """The asyncio client for Spark's workers, which are plain functions: calls that block until the cluster has answered.
 
-    read(partition)  -->  TopicClient  -->  a thread with an event loop of its own, until the task ends
+    read(partition)  -->  TopicClient  -->  a thread with an event loop of its own
       yields a batch        pull_range      --> some pulls under way at once --> bytes of records, in order
 
 The worker's own thread waits for an answer, or for the JVM to take a batch; meanwhile the loop fetches what comes next.
-No group is joined and no heartbeat sent. Each task has a client of its own and closes it at its end.
+No group is joined and no heartbeat sent. A task that ends well leaves its client, with connections and routes, to the
+next task of its worker process; Spark ends idle workers when no task of a Python worker has ended for a minute.
 
 Pulls ask for bulk: about 1 MiB each. A broker that does not know of it, as RocketMQ's, answers with its usual 32
 messages; then up to 32 pulls are under way. They go to the replica that the leader suggests, and to the leader once
@@ -14,6 +15,7 @@ A call is tried again, at a new leader too, until `fetchTimeoutMs` are over.
 """
 
 import asyncio
+import os
 import random
 import threading
 import time
@@ -21,7 +23,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, 
 from concurrent.futures import Future
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Final, NamedTuple, Self, TypeVar
+from typing import Any, Final, Generic, NamedTuple, Protocol, Self, TypeVar
 
 from ledgermq.client import Admin, Credentials, LedgerMQError, MessageQueue, UndecodableError
 from ledgermq.client.consumer.pulling import BULK, PULL_CODES, pull_command
@@ -41,6 +43,8 @@ _PULL_BYTES: Final = 900 << 10  # 1 MiB of a bulk pull, with room for larger rec
 _WINDOW_BYTES: Final = 4 << 20
 _STRIDE_BYTES_MAX: Final = 4 << 20
 _QUESTIONS_MAX: Final = 64
+_IDLE_MAX: Final = 4
+_AGE_MAX_S: Final = 600
 
 Found = TypeVar("Found")
 
@@ -141,7 +145,16 @@ class Fetches(NamedTuple):
         return self | Fetches(1, latency_ms, latency_ms, attempts - 1)
 
 
-class _Puller(Admin):
+class AccessAdmin(Admin):
+    """An admin that is made of how to reach a cluster."""
+
+    def __init__(self, access: Access) -> None:
+        super().__init__(
+            access.namesrv, deadline_s=access.timeout_ms / 1000, tls=access.tls, credentials=access.credentials
+        )
+
+
+class _Puller(AccessAdmin):
     """An admin that returns the bytes of records.
 
     Attributes:
@@ -212,33 +225,57 @@ class LoopThread:
         self._loop.close()
 
 
-class TopicClient:
-    """Plain calls to a cluster; use it in `with`.
+class _Client(Protocol):
+    """A client of asyncio that is made of how to reach a cluster."""
+
+    def __init__(self, access: Access) -> None: ...
+
+    async def start(self) -> None:
+        """Open it."""
+
+    async def close(self) -> None:
+        """Close it."""
+
+
+Kind = TypeVar("Kind", bound=_Client)
+
+
+class Opened(Generic[Kind]):
+    """A client, open, on an event loop in a thread of its own; use it in `with`.
 
     Raises:
-        ClusterError: from each call, when the cluster refuses or does not answer in time.
+        LedgerMQError: an argument is wrong.
     """
 
-    def __init__(self, access: Access) -> None:
-        self._access = access
-        self._stride, self._strides = _PLAIN_STRIDE, 1  # messages of one pull, and concurrent pulls
-        self._is_bulk = False
-        self._source_id = LEADER_ID  # broker id of the replica to pull from
-        try:
-            self._admin = _Puller(
-                access.namesrv,
-                deadline_s=access.timeout_ms / 1000,
-                tls=access.tls,
-                credentials=access.credentials,
-            )
-        except LedgerMQError as error:
-            raise ClusterError(str(error)) from None
+    def __init__(self, kind: type[Kind], access: Access) -> None:
+        self.client = kind(access)
+        self._made_s = time.monotonic()
+        self._key: tuple[type, Access] | None = None
         self._thread = LoopThread()
         try:
-            self._run(self._admin.start())
+            self.run(self.client.start())
         except BaseException:
             self._thread.close()
             raise
+
+    @classmethod
+    def kept(cls, kind: type[Kind], access: Access) -> Self:
+        """Return what an earlier block of this process has left, or a new one; a block without an error leaves it.
+
+        Blocks that overlap have different ones. Processes never share one, though the daemon of workers forks. None is
+        left that is older than ten minutes: it could hold on to what a cluster no longer is.
+        """
+        opened = _idle().pop((kind, access), None)
+        if opened is not None and opened._is_old:
+            opened.close()
+            opened = None
+        opened = opened or cls(kind, access)
+        opened._key = kind, access
+        return opened
+
+    @property
+    def _is_old(self) -> bool:
+        return time.monotonic() - self._made_s > _AGE_MAX_S
 
     def __enter__(self) -> Self:
         return self
@@ -246,14 +283,72 @@ class TopicClient:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        if kind is not None or self._key is None:
+            self.close()
+            return
+        idle = _idle()
+        surplus = [idle.pop(self._key)] if self._key in idle else []
+        idle[self._key] = self
+        surplus += [idle.pop(key) for key in [key for key, each in idle.items() if each._is_old]]
+        if len(idle) > _IDLE_MAX:
+            surplus.append(idle.pop(next(iter(idle))))
+        for each in surplus:
+            each.close()
+
+    def begin(self, work: Coroutine[Any, Any, Found]) -> "Future[Found]":
+        """Run something on the loop; the future has its result."""
+        return self._thread.begin(work)
+
+    def run(self, work: Coroutine[Any, Any, Found]) -> Found:
+        """Run something on the loop; return its result."""
+        return self.begin(work).result()
+
+    def close(self) -> None:
+        """Close the client and the loop."""
+        try:
+            self.run(self.client.close())
+        finally:
+            self._thread.close()
+
+
+_left: dict[int, dict[tuple[type, Access], Any]] = {}
+"""What blocks have left, the last one at the end, by process: threads do not survive a fork."""
+
+
+def _idle() -> dict[tuple[type, Access], Any]:
+    return _left.setdefault(os.getpid(), {})
+
+
+class TopicClient:
+    """Plain calls to a cluster; use it in `with`. With `kept` its connections are those of `Opened.kept`.
+
+    Raises:
+        ClusterError: from each call, when the cluster refuses or does not answer in time.
+    """
+
+    def __init__(self, access: Access, *, kept: bool = False) -> None:
+        self._access = access
+        self._stride, self._strides = _PLAIN_STRIDE, 1  # messages of one pull, and concurrent pulls
+        self._is_bulk = False
+        self._source_id = LEADER_ID  # broker id of the replica to pull from
+        try:
+            self._opened = (Opened.kept if kept else Opened)(_Puller, access)
+        except LedgerMQError as error:
+            raise ClusterError(str(error)) from None
+        self._admin = self._opened.client
+        self._admin.fetches = Fetches()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._opened.__exit__(kind, error, trace)
 
     def close(self) -> None:
         """Close the connections and the loop."""
-        try:
-            self._run(self._admin.close())
-        finally:
-            self._thread.close()
+        self._opened.close()
 
     @property
     def fetches(self) -> Fetches:
@@ -346,12 +441,12 @@ class TopicClient:
         All offsets must have been confirmed: while a new leader does not have them yet, it is asked again.
         """
         position, self._source_id = start, LEADER_ID
-        coming = self._thread.begin(self._pull_range(queue, position, end, tags)) if start < end else None
+        coming = self._opened.begin(self._pull_range(queue, position, end, tags)) if start < end else None
         while coming is not None:
             found, coming = _result(coming), None
             position = found.end
             if position < end:
-                coming = self._thread.begin(self._pull_range(queue, position, end, tags))
+                coming = self._opened.begin(self._pull_range(queue, position, end, tags))
             yield found
 
     async def _pull_range(self, queue: MessageQueue, start: int, end: int, tags: str) -> Fetched:
@@ -414,7 +509,7 @@ class TopicClient:
         return dict(zip(keys, await _gather([one(key) for key in keys]), strict=True))
 
     def _run(self, work: Coroutine[Any, Any, Found]) -> Found:
-        return _result(self._thread.begin(work))
+        return _result(self._opened.begin(work))
 
 
 def _result(future: "Future[Found]") -> Found:

@@ -18,7 +18,7 @@ its rows again: the copies have message ids of their own. With `idempotent` brok
 import asyncio
 import contextlib
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -30,9 +30,9 @@ from pyspark.sql.types import ArrayType, BinaryType, DataType, IntegerType, MapT
 from ledgermq.client import InvalidArgumentError, LedgerMQError, Outgoing, Producer, SendManyError
 from ledgermq.client.producer.outgoing import RESERVED
 from ledgermq.spark.errors import ClusterError, OptionError
-from ledgermq.spark.numbered import WRITE_ID, Addressed, Identity, NumberedSender, Queues, planned_queues
+from ledgermq.spark.numbered import WRITE_ID, Addressed, Identity, LaneCaller, NumberedSender, Queues, planned_queues
 from ledgermq.spark.options import Options
-from ledgermq.spark.topic_client import Access, LoopThread
+from ledgermq.spark.topic_client import Access, Opened
 
 _TEXTS: Final = MapType(StringType(), StringType())
 _COLUMNS: Final[dict[str, tuple[DataType, ...]]] = {
@@ -88,11 +88,19 @@ class _Writer:
         if self._is_idempotent and self._topic:
             self._planned[self._topic] = planned_queues(self._access, self._topic, self._queue_count)
 
-    def _sender(self) -> "NumberedSender | _PlainSender":
+    @contextlib.contextmanager
+    def _send(self) -> Iterator[Callable[[Sequence[Addressed]], None]]:
+        """Open what sends messages, and returns when all are acknowledged; a task leaves it to the next one."""
+        opened = Opened.kept if TaskContext.get() is not None else Opened
         if not self._is_idempotent:
-            return _PlainSender(self._access)
+            with opened(_PlainSender, self._access) as plain:
+                yield lambda messages: plain.run(plain.client.send(messages))
+            return
         searches = "queue_id" not in self._names
-        return NumberedSender(self._access, self._identity(), self._planned, self._queue_count, searches=searches)
+        with opened(LaneCaller, self._access) as numbered:
+            planned, count = self._planned, self._queue_count
+            sender = NumberedSender(numbered.client, self._identity(), planned, count, searches=searches)
+            yield lambda messages: numbered.run(sender.send(messages))
 
     def _identity(self) -> Identity:
         raise NotImplementedError
@@ -104,24 +112,18 @@ class _Writer:
             ClusterError: not all were acknowledged in time; some may be stored.
             OptionError: a row cannot be a message.
         """
-        thread, sent = LoopThread(), 0
+        sent = 0
         try:
-            sender = self._sender()
-            thread.begin(sender.start()).result()
-            try:
+            with self._send() as send:
                 for batch in iterator:
-                    thread.begin(sender.send(self._messages(batch))).result()
+                    send(self._messages(batch))
                     sent += batch.num_rows
-            finally:
-                thread.begin(sender.close()).result()
         except SendManyError as error:
             raise ClusterError(f"{error}: {error.exceptions[0]}") from None
         except InvalidArgumentError as error:
             raise OptionError(f"a row cannot be sent: {error}") from None
         except LedgerMQError as error:
             raise ClusterError(str(error)) from None
-        finally:
-            thread.close()
         return Sent(sent)
 
     def _messages(self, batch: pa.RecordBatch) -> list[Addressed]:

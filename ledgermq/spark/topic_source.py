@@ -28,6 +28,7 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.accumulators import Accumulator
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -151,7 +152,7 @@ class _Topics:
         """
         prepare_worker()
         queue, position = part.range.queue, part.range.start
-        with TopicClient(self._access) as client:
+        with TopicClient(self._access, kept=TaskContext.get() is not None) as client:
             for fetched in client.fetched(queue, position, part.range.end, self._tags):
                 if fetched.gone is not None:
                     gone = Range(queue, *fetched.gone)

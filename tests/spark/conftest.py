@@ -65,7 +65,11 @@ def own_session(tmp_path: Path) -> dict[str, str]:
     (tmp_path / "conf" / "spark-defaults.conf").write_text(
         "".join(f"{name} {value}\n" for name, value in SETTINGS.items())
     )
-    return os.environ | {"PYTHONPATH": str(Path(__file__).parents[2]), "SPARK_CONF_DIR": str(tmp_path / "conf")}
+    return os.environ | {
+        "PYTHONPATH": str(Path(__file__).parents[2]),
+        "SPARK_CONF_DIR": str(tmp_path / "conf"),
+        "SPARK_ENV_LOADED": "1",  # so `make_session` sets neither master nor partitions
+    }
 
 
 class RunningBroker:

@@ -61,7 +61,8 @@ def test_sound_replicas_have_no_findings(spark: SparkSession, tmp_path: Path) ->
     run.replicas[2] = run.replicas[2][:-40]  # it lags: no loss while two of three hold everything
     for number, send in enumerate(run.sends[500:2500:50]):  # tries with sequences of their own, earlier and later ones
         other = send.sequence + (500, -500)[number % 2]  # type: ignore[operator]
-        run.sends.append(replace(send, sequence=other, outcome=Outcome.INFO, queue_id=None, queue_offset=None))
+        untold = replace(send, outcome=Outcome.INFO, queue_id=None, queue_offset=None)
+        run.sends += [replace(untold, sequence=other), replace(untold, producer="p9", sequence=3000 - number)]
     stores, history = run.write(tmp_path)
     found = audit(spark, stores, history)
     assert found.is_sound, found.findings.collect()
@@ -100,7 +101,13 @@ def test_every_planted_error_is_found_and_nothing_else(spark: SparkSession, tmp_
     early = Send("p0", 999_999, "EARLY", "T", Outcome.OK, 2, ends[2] + 1)
     extra += [stored("LATE", 2), stored("EARLY", 2)]
     untold = replace(early, outcome=Outcome.INFO, queue_id=None, queue_offset=None)
-    run.sends += [late, early, untold, replace(untold, sequence=999_998)]
+    run.sends += [
+        late,
+        early,
+        untold,
+        replace(untold, sequence=999_998),
+        replace(untold, producer="p1", sequence=2_000_000),
+    ]
     run.sends[run.sends.index(tried)] = replace(tried, tries=2)
     run.sends[run.sends.index(misplaced)] = replace(misplaced, queue_offset=misplaced.queue_offset + 1)  # type: ignore[operator]
     for number, records in enumerate(run.replicas):
@@ -133,6 +140,37 @@ def test_every_planted_error_is_found_and_nothing_else(spark: SparkSession, tmp_
         "phantom": 1,
         "reordered": 1,
     }
+
+
+def test_a_key_of_several_producers_is_reordered_if_it_is_for_each_that_was_told_its_place(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    def told(topic: str, producer: str, sequence: int, offset: int, told_offset: int | None = None) -> Send:
+        place = offset if told_offset is None else told_offset
+        return Send(producer, sequence, f"{topic}{offset}", topic, Outcome.OK, 0, place)
+
+    sends = [
+        told("Sound", "p0", 5, 0),
+        told("Sound", "p1", 500, 0),
+        told("Sound", "p0", 6, 1),
+        told("Unsure", "p0", 500, 0),
+        told("Unsure", "p1", 5, 0),
+        told("Unsure", "p0", 6, 1),
+        told("Unsure", "p0", 5, 2),
+        told("Unsure", "p1", 6, 2),
+        told("Falls", "p0", 9, 0),
+        told("Falls", "p1", 500, 1),
+        told("Falls", "p0", 8, 2),
+        told("Falls", "p1", 499, 2),
+        told("Elsewhere", "p0", 9, 0, 1),
+        told("Elsewhere", "p1", 1, 0),
+        told("Elsewhere", "p0", 8, 1),
+    ]
+    keys = dict.fromkeys((send.topic, int(send.key[-1]), send.key) for send in sends)
+    records = [record(at, topic=topic, properties=f"UNIQ_KEY\x01{key}\x02".encode()) for topic, at, key in keys]
+    counts, rows = findings(spark, Run([records], sends), tmp_path)
+    assert rows == [("misplaced", "Elsewhere0", 1), ("reordered", "Falls2", 2), ("reordered", "Falls2", 2)]
+    assert counts == {"misplaced": 1, "reordered": 2}
 
 
 def test_a_line_of_a_history_is_read_as_it_was_written() -> None:

@@ -1,7 +1,8 @@
 """A task whose worker dies is run again by Spark: its rows are read once, and stored once where that is promised."""
 
+import contextlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -61,19 +62,17 @@ def register_dying(spark: SparkSession, marker: Path) -> None:
         def reader(self, schema: StructType) -> StoreReader:
             return DyingStoreReader(Options(self.options, KNOWN), schema.fieldNames())
 
-    class DyingSender:
-        def __init__(self, inner: Any) -> None:
-            self.start, self.close, self._send = inner.start, inner.close, inner.send
-
-        async def send(self, messages: Sequence[Addressed]) -> None:
-            half = len(messages) // 2
-            await self._send(messages[:half])
-            die_once()
-            await self._send(messages[half:])
-
     class DyingWriter(TopicWriter):
-        def _sender(self) -> Any:
-            return DyingSender(super()._sender())
+        @contextlib.contextmanager
+        def _send(self) -> Iterator[Callable[[Sequence[Addressed]], None]]:
+            def send(messages: Sequence[Addressed]) -> None:
+                half = len(messages) // 2
+                inner(messages[:half])
+                die_once()
+                inner(messages[half:])
+
+            with super()._send() as inner:
+                yield send
 
     class DyingReader(TopicReader):
         def rows(self, part: TopicPart) -> Iterator[pa.RecordBatch]:

@@ -6,12 +6,14 @@ import re
 import runpy
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
 from ledgermq.history import Outcome, Send
+from ledgermq.spark.session import make_session
 from tests.spark.conftest import SETTINGS, RunningBroker
 from tests.spark.logs import record, write_log
 from tests.spark.test_topic_source import outgoing
@@ -36,6 +38,13 @@ def run(name: str, *words: object) -> int:
 def test_a_program_without_its_words_tells_how_it_is_used(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(name, "one") == 2
     assert f"python examples/pipeline/{name} " in capsys.readouterr().err
+
+
+def test_a_program_takes_the_session_that_there_is_with_its_settings(spark: SparkSession) -> None:
+    assert make_session("another") is spark
+    with ThreadPoolExecutor(1) as another_thread:
+        assert another_thread.submit(make_session, "another").result() is spark
+    assert spark.conf.get("spark.sql.shuffle.partitions") == SETTINGS["spark.sql.shuffle.partitions"]
 
 
 def test_orders_by_minute_prints_what_is_new(
