@@ -21,6 +21,7 @@ from ledgermq.remoting.client import RemotingClient
 from ledgermq.remoting.codec.codes import RequestCode
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.config_key import build
+from ledgermq.wall_clock import wall_clock_ms
 from node.broker_assembly import Broker
 from node.node_config import NodeConfig
 
@@ -29,13 +30,9 @@ AHEAD_MS = 6000
 BATCH = 500
 
 
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000
-
-
 def send(number: int, due_ms: int, body: bytes) -> Command:
     properties = f"UNIQ_KEY\x01K{number}\x02TIMER_DELIVER_MS\x01{due_ms}\x02"
-    ext = {"a": "bench", "b": TOPIC, "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": str(now_ms()), "h": "0"}
+    ext = {"a": "bench", "b": TOPIC, "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": str(wall_clock_ms()), "h": "0"}
     return Command(RequestCode.SEND_MESSAGE_V2, ext=ext | {"i": properties, "j": "0", "k": "false"}, body=body)
 
 
@@ -51,13 +48,13 @@ async def measure(arguments: argparse.Namespace, root: Path) -> dict[str, object
     await broker.start()
     try:
         timers, cpu = broker.parts.delay.timer, time.process_time()
-        start_ms = now_ms() + AHEAD_MS
+        start_ms = wall_clock_ms() + AHEAD_MS
         for number in range(arguments.count):
             due_ms = start_ms + number * arguments.spread_ms // arguments.count
             await client.oneway(broker.address, send(number, due_ms, bytes(arguments.body)))
             if number % BATCH == BATCH - 1:
                 await until(number + 1, timers, "count")
-        sent_ms = now_ms()
+        sent_ms = wall_clock_ms()
         await until(arguments.count, timers, "delivered")
         cpu = time.process_time() - cpu
         log = broker.parts.context.store.log

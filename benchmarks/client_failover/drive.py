@@ -17,8 +17,8 @@ With `--dead-nameserver` the clients are given two nameservers, of which the fir
 Each round starts the clients anew, or goes on with those of the round before (`--faults-a-start`), lets each producer
 send 100 messages a second, breaks something, watches, and mends it. Of each client it finds the longest time without
 an acknowledgement, the failed sends, the longest time from a send to its delivery, and the same of two thirds of the
-queues, the sends that were stored twice, the messages that were read again, and what was acknowledged and never
-delivered. A table is printed at the end; the last line is JSON.
+queues, the sends that were stored twice, the messages that were read again since the consumers had divided the queues,
+and what was acknowledged and never delivered. A table is printed at the end; the last line is JSON.
 """
 
 import argparse
@@ -59,6 +59,7 @@ SETTLE_S = 5.0
 DEAD_S = 40.0  # longer than clients wait between two questions for routes
 PAUSED_S = 20.0
 LATE_S = 0.5  # queues that are later are listed
+AGAIN_SHOWN = 4
 TIME_AT = {"A": 2, "G": 3}  # the word of a line that says when, by its kind
 LOST_S = 0.1  # a member waits so long before it tells a client that the leader's answer was lost
 FAULTS = ("kill", "stop", "pause", "transfer", "consumer", "dead")
@@ -205,15 +206,17 @@ def run_rounds(
     with contextlib.ExitStack() as stack:
         producers: dict[str, Client] = {}
         consumers: dict[str, list[Client]] = {}
+        queues = options.queues or QUEUES[cluster.groups > 1]
         for name in programs.words:
             topic = f"{fault}-{name}-{os.getpid()}-{time.time():.0f}"
-            asyncio.run(make_topic(cluster.namesrv, topic, options.queues or QUEUES[cluster.groups > 1]))
+            asyncio.run(make_topic(cluster.namesrv, topic, queues))
             words = (cluster.namesrv, topic, f"group-{topic}", role, "0")
             number_of_consumers = 2 if fault == "consumer" else options.consumers
             consumers[name] = [stack.enter_context(programs.running(name, *words)) for _ in range(number_of_consumers)]
             words = (cluster.namesrv, topic, f"producer-{topic}", "produce", str(options.rate))
             producers[name] = stack.enter_context(programs.running(name, *words))
-        wait_flowing(producers, consumers)
+        wait_flowing(producers, consumers, queues * cluster.groups)
+        divided = time.time()
         time.sleep(options.warm)
         if fault == "consumer":  # queues that Go hands to a consumer that joins stand still for a minute
             watch(producers, consumers, time.time(), 0.0, options.rate)
@@ -243,6 +246,7 @@ def run_rounds(
                     consumers[name],
                     began,
                     began if number else 0.0,
+                    divided,
                     until,
                     is_ordered=role == "orderly",
                 )
@@ -252,16 +256,29 @@ def run_rounds(
         ]
 
 
-def wait_flowing(producers: dict[str, Client], consumers: dict[str, list[Client]]) -> None:
+def wait_flowing(producers: dict[str, Client], consumers: dict[str, list[Client]], queues: int) -> None:
+    """Return when each client sends, and the consumers of each have divided its topic's `queues`."""
     deadline = time.time() + 240
-    while not all(
-        producers[name].of_kind("A") and all(consumer.of_kind("G") for consumer in consumers[name])
-        for name in producers
-    ):
+    while not all(producers[name].of_kind("A") and are_divided(consumers[name], queues) for name in producers):
         if time.time() > deadline:
             state = {name: (len(producers[name].lines), [len(c.lines) for c in consumers[name]]) for name in producers}
             raise SystemExit(f"the clients do not send and receive: {state}")
         time.sleep(0.2)
+
+
+def are_divided(consumers: list[Client], queues: int) -> bool:
+    """Return whether all queues are read, and each consumer reads its share, by the last delivery of each queue.
+
+    When a consumer joins, queues are handed to it, and the messages at which they change hands may be read twice.
+    """
+    latest: dict[str, tuple[int, int]] = {}
+    for number, consumer in enumerate(consumers):
+        for line in consumer.of_kind("G"):
+            if len(line) > 5:
+                latest[line[4]] = max(latest.get(line[4], (0, 0)), (int(line[3]), number))
+    shares = Counter(number for _, number in latest.values())
+    most, least = max(shares.values(), default=0), min(shares[number] for number in range(len(consumers)))
+    return len(latest) == queues and most - least <= 1
 
 
 def watch(
@@ -283,9 +300,19 @@ def is_well(producer: Client, consumers: list[Client], began: float, rate: int) 
 
 
 def figures(
-    producer: Client, consumers: list[Client], fault_at: float, since: float, until: float, *, is_ordered: bool
+    producer: Client,
+    consumers: list[Client],
+    fault_at: float,
+    since: float,
+    divided: float,
+    until: float,
+    *,
+    is_ordered: bool,
 ) -> dict[str, Any]:
-    """Return what one client felt of a fault, from what happened at or after `since` and before `until` (seconds)."""
+    """Return what one client felt of a fault, from what happened at or after `since` and before `until` (seconds).
+
+    Messages that are read again count from `divided` on.
+    """
     acked = {int(line[1]): int(line[2]) / 1e6 for line in producer.of_kind("A")}
     failed = [line for line in producer.of_kind("F") if fault_at < int(line[2]) / 1e6 < until]
     times = sorted(at for at in acked.values() if fault_at - 0.5 < at < until)
@@ -307,6 +334,7 @@ def figures(
     highest: dict[str, int] = {}
     late: dict[str, float] = {}  # queue: longest time from a send's first attempt
     late_once_acked: dict[str, float] = {}  # queue: longest time from an acknowledgement
+    again: list[str] = []  # places of what was read again, and when
     counts = dict.fromkeys(SUMS, 0)
     for at, n, sent, queue, offset in delivered:
         if (queue, offset) in copies:
@@ -319,15 +347,17 @@ def figures(
                 late[queue] = max(late.get(queue, 0.0), at - sent)
                 late_once_acked[queue] = max(late_once_acked.get(queue, 0.0), at - acked.get(n, at))
         if since <= at < until:
-            if what:
+            if what == "read_again" and at >= divided:
+                again.append(f"{queue} {offset} after {at - fault_at:.1f} s")
+            elif what == "stored_twice":
                 counts[what] += 1
-            if what == "stored_twice" and not may_be_lost(sent, acked.get(n, math.inf), fault_at):
-                counts["twice_without_loss"] += 1
+                counts["twice_without_loss"] += not may_be_lost(sent, acked.get(n, math.inf), fault_at)
             if is_ordered and what != "read_again" and offset < highest.get(queue, -1):
                 counts["disordered"] += 1  # its first delivery came after that of a later message of its queue
         numbers.add(n)
         copies.add((queue, offset))
         highest[queue] = max(highest.get(queue, -1), offset)
+    counts["read_again"] = len(again)
     counts["undelivered"] = sum(since <= at < until for n, at in acked.items() if n not in numbers)
     by_queue = sorted(late.values()) or [float("nan")]
     by_queue_once_acked = sorted(late_once_acked.values()) or [float("nan")]
@@ -335,6 +365,7 @@ def figures(
     return (
         counts
         | {
+            "again": again[:AGAIN_SHOWN],
             "gap_s": round(gap, 3),
             "failed": len(failed),
             "failed_percent": round(100 * len(failed) / max(1, len(failed) + len(times)), 2),
@@ -370,6 +401,7 @@ def summary(rounds: list[dict[str, dict[str, Any]]]) -> dict[str, Any]:
         mine = [one[name] for one in rounds]
         result[name] = {what: spread([one[what] for one in mine]) for what in SPREADS}
         result[name] |= {what: sum(one[what] for one in mine) for what in SUMS}
+        result[name]["again"] = [text for one in mine for text in one["again"]]
     return result
 
 
