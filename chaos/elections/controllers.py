@@ -173,9 +173,14 @@ class SimControllers:
                 self._network.isolate(f"b{command.ext['masterBrokerId']}")
             answered(answer)
 
+        def hear(answer: Command) -> None:
+            if answer.code == ResponseCode.SUCCESS:
+                self._agreement.heard_s[name, int(command.ext["brokerId"])] = self._network.now_s
+            answered(answer)
+
         if command.code == RequestCode.BROKER_HEARTBEAT:
-            self._agreement.heard_s[name, int(command.ext["brokerId"])] = self._network.now_s
-        if command.code != RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET:
+            one.run(partial(one.serve, connection, command, hear))
+        elif command.code != RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET:
             one.run(partial(one.serve, connection, command, answered))
         elif self._network.chance("deposed").random() < _DEPOSED:
             one.run(partial(one.serve, connection, command, answered))

@@ -166,9 +166,9 @@ class Network:
         """Return whether the two can reach each other."""
         return frozenset((one, other)) not in self._cut
 
-    def cut(self, one: str, other: str) -> None:
+    def cut(self, one: str, other: str, *, even_if_sound: bool = False) -> None:
         """Cut the connection of these two, both ways."""
-        if not self.is_sound:
+        if not self.is_sound or even_if_sound:
             self._cut.add(frozenset((one, other)))
 
     def heal(self, *, for_good: bool = False) -> None:

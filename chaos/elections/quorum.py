@@ -161,12 +161,12 @@ class Agreement:
     # ---- internals
 
     def _judge(self, command: StateCommand, before: Group, after: Group, heard: frozenset[int]) -> None:
-        """Check that no master is deposed that may yet acknowledge, and that the controllers hear all of a new set."""
+        """Check that no master is deposed that may yet acknowledge, and that the controllers hear who joins a set."""
         master = None if before.master_id is None else self._brokers[before.master_id]
         if after.master_epoch != before.master_epoch and master and master.holds_lease(before.master_epoch):
             self._network.broken(f"the master of epoch {before.master_epoch} is deposed, and has a lease")
-        if isinstance(command, AlterSet) and not after.in_sync <= heard:
-            self._network.broken(f"{sorted(after.in_sync - heard)} get into the set, and are silent")
+        if isinstance(command, AlterSet) and (silent := after.in_sync - before.in_sync - heard):
+            self._network.broken(f"{sorted(silent)} get into the set, and are silent")
 
     def _agree(self, entry: _Entry) -> None:
         """Agree on an entry and all before it, as soon as the leader that has it reaches another member."""

@@ -20,7 +20,7 @@ from typing import Final
 from chaos.elections.broker import SimBroker
 from chaos.elections.controllers import CONTROLLERS, LEASE_S, SimControllers
 from chaos.elections.nameservers import ElectionNameservers, address_of
-from chaos.elections.network import BrokenRules, Network, Seen
+from chaos.elections.network import SILENCE_MS, BrokenRules, Network, Seen
 from chaos.elections.outsiders import CopiedStore, ElectionAdministrator
 from chaos.sim.logged_errors import logged_errors
 from chaos.sim.nemesis import Script
@@ -37,6 +37,9 @@ _DOWN_S: Final = 1.0
 _CALM_S: Final = 1.6
 """After so long the last pause has ended, the last killed broker runs, and the last slow message has arrived."""
 _COPY_S: Final = 0.3
+_IN_FLIGHT_S: Final = 0.1
+_WITHOUT_LOST_S: Final = 1.0
+"""Within so long the controllers must agree that a killed slave leaves the set."""
 KINDS: Final = (
     (0.3, "cut"), (0.45, "isolate"), (0.65, "heal"), (0.75, "kill"), (0.8, "power_cut"), (0.9, "pause"),
     (0.94, "hand_over"), (0.97, "change_controller"), (1.0, "unheard"),
@@ -70,8 +73,8 @@ class ElectionSimulation:
         """Start everything, inject faults, then stop the faults and let everything recover; return what was observed.
 
         In the end every broker must be in the in-sync set, a new record must be acknowledged, and the clients of each
-        nameserver must find the newest master. The controllers then refuse a copy of a broker's store, and a hand-over
-        waits for no lease.
+        nameserver must find the newest master. The controllers then refuse a copy of a broker's store, a hand-over
+        waits for no lease, and a master goes on that loses a slave while the controllers do not hear the other one.
         """
         network = self._network
         self._until_s = seconds
@@ -133,8 +136,26 @@ class ElectionSimulation:
         if not network.seen.violations and (took_s > LEASE_S / 2 or controllers.group.master_id != successor):
             text = f"{controllers.group.master_id} is elected {took_s:.3f} s after the master of epoch {epoch} resigned"
             network.broken(f"{text}, and {successor} is wished")
-        self._recover()
+        is_well = self._recover()
         asking.stop()
+        if is_well:
+            self._lose_a_slave_while_the_other_is_silent()
+
+    def _lose_a_slave_while_the_other_is_silent(self) -> None:
+        network, acked = self._network, self._network.seen.acked
+        slaves = [one for one in self._brokers.values() if one.broker_id != self._controllers.group.master_id]
+        silent, lost = self._chance.sample(slaves, 2)
+        for name in CONTROLLERS:
+            network.cut(silent.name, name, even_if_sound=True)
+        network.run_until(network.now_s + 2 * SILENCE_MS / 1000)
+        lost.kill()
+        network.run_until(network.now_s + _IN_FLIGHT_S)
+        count = len(acked)
+        if not network.run_until(network.now_s + _WITHOUT_LOST_S, lambda: len(acked) > count):
+            network.broken(f"{lost.name} is dead and {silent.name} silent: {self._controllers.group.in_sync} wait")
+        network.heal()
+        lost.start()
+        self._recover()
 
     def _are_routes_right(self) -> bool:
         """Return whether the clients of each nameserver find the newest master."""

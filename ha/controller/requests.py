@@ -150,13 +150,14 @@ class ControllerRequests:
     async def _alter(self, connection: Connection, command: Command) -> Answer:
         ext, name = command.ext, _name(command.ext, "brokerName")
         body = json_body(command.body, "the in-sync set")
+        set_epoch = _whole(body.get("syncStateSetEpoch"))
         alter = AlterSet(
             name=name,
             master_id=long(ext, "masterBrokerId"),
             master_epoch=integer(ext, "masterEpoch"),
-            set_epoch=_whole(body.get("syncStateSetEpoch")),
+            set_epoch=set_epoch,
             wanted=_ids(body.get("syncStateSet")),
-            alive=self._alive(name),
+            alive=self._alive(name) | self._members(name, set_epoch),
             renew=boolean(ext, "renew"),
         )
         group = _accepted(await self._quorum.submit(alter))
@@ -253,6 +254,15 @@ class ControllerRequests:
     async def _read(self) -> None:
         if self._settings.config.reads_by_log:
             await self._quorum.submit(Confirm())
+
+    def _members(self, name: str, set_epoch: int) -> frozenset[int]:
+        """Return the members of the set of this epoch; nobody if another one is known.
+
+        They may stay while they are silent, since they have everything acknowledged all the same: a master that loses
+        one slave while another one does not reach the controllers must be able to go on without the lost one.
+        """
+        group = self._machine.groups.get(name)
+        return group.in_sync if group is not None and group.set_epoch == set_epoch else frozenset()
 
     def _alive(self, name: str) -> frozenset[int]:
         group = self._machine.groups.get(name)

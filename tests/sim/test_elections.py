@@ -190,6 +190,11 @@ def _take_all_for_alive(requests: ControllerRequests, name: str) -> frozenset[in
     return frozenset() if group is None else frozenset(group.replicas)
 
 
+def _take_silent_members_for_lost(_requests: ControllerRequests, _name: str, _set_epoch: int) -> frozenset[int]:
+    """No set may have a silent broker."""
+    return frozenset()
+
+
 def _believe_any_connection(_live: LiveBrokers, _connection: object, _name: str, _broker_id: int | None) -> bool:
     """Anybody speaks for a broker."""
     return True
@@ -232,6 +237,7 @@ BUGS: dict[str, tuple[int, Sequence[tuple[Any, str, Callable[..., Any]]]]] = {
     "a lease is answered twice as long": (4, [(ControllerRequests, "_heartbeat_fields", _answer_twice_the_lease)]),
     "a resignation is not believed": (0, [(ControllerLeadership, "elect", _believe_no_resignation)]),
     "all replicas count as alive": (10, [(ControllerRequests, "_alive", _take_all_for_alive)]),
+    "no silent broker may stay in the set": (0, [(ControllerRequests, "_members", _take_silent_members_for_lost)]),
     "any connection speaks for a broker": (0, [(LiveBrokers, "speaks_on", _believe_any_connection)]),
     "a broker id is used twice": (0, [(ControllerRequests, "_check_lives_once", _serve_both)]),
 }

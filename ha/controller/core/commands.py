@@ -120,7 +120,8 @@ class AlterSet(StateCommand):
     Attributes:
         set_epoch: epoch of the set that the proposal replaces. Every change gives the set a new epoch, so of two
             proposals for one epoch only the first can be accepted.
-        alive: ids of the brokers that are alive by the leading controller's heartbeats.
+        alive: ids of the brokers that may be in the set: those alive by the leading controller's heartbeats, and the
+            members of the set that is replaced.
         renew: the set may be the present one; it gets another epoch, so that earlier proposals cannot be accepted any
             more. RocketMQ's brokers never ask for that.
     """

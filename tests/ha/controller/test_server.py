@@ -218,6 +218,19 @@ async def test_a_set_grows_and_is_shown(group: list[Broker]) -> None:
     ]
 
 
+async def test_a_silent_member_may_stay_in_the_set_and_a_silent_broker_does_not_get_into_it(
+    group: list[Broker], cluster: Cluster
+) -> None:
+    first = group[0]
+    await group[2].close()
+    leading = cluster.controllers[cluster.leader or 0]
+    await until(lambda: not leading._live.is_alive(first.name, 3, leading._now_ms()), "its silence")
+    assert (await first.alter([1, 3], 1, 2)).code == 0
+    assert (await first.alter([1], 1, 3)).code == 0
+    assert (await first.alter([1, 3], 1, 3)).code == 2001, "3 was a member of that set"
+    assert (await first.alter([1, 3], 1, 4)).code == 2006
+
+
 async def test_a_living_master_stays(group: list[Broker]) -> None:
     kept = await group[1].elect()
     assert (kept.code, kept.ext["masterBrokerId"], kept.ext["masterEpoch"]) == (2011, "1", "1")
