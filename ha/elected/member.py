@@ -325,6 +325,7 @@ class ElectedMember:
         self.governance.begins(known, end)
         self.master.begin(known.master_epoch, self._history.epochs)
         self._acting = self.master
+        self.slave.is_in_sync = True  # for the time after this epoch, until the next decision is known
         _log.info("elected master of epoch %d, with a log that ends at %d", known.master_epoch, end)
         log.tell_role()
         log.local.sync(end, lambda _: log.settle())

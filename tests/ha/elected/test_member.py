@@ -464,6 +464,22 @@ async def test_a_master_whose_resignation_was_lost_asks_for_an_election(tmp_path
             await eventually(lambda: court.group.master_epoch == 2)
 
 
+async def test_a_broker_that_led_right_after_it_joined_the_set_is_level_when_it_has_resigned(tmp_path: Path) -> None:
+    court = Court(2)
+    async with replica(tmp_path, court, 1) as first:
+        await leads(first)
+        async with replica(tmp_path, court, 2) as second:
+            await in_sync(court, 1, 2)
+            second.member.slave.is_in_sync = False  # it has not heard of that set yet
+            court.elect(2, designated=True)
+            await leads(second)
+            await in_sync(court, 1, 2)
+            second.log.transfer(None)
+            court.is_away = True
+            await eventually(lambda: second.log.state.role is LogRole.SLAVE)
+            assert second.member.slave.is_in_sync
+
+
 async def test_a_hand_over_that_takes_too_long_is_given_up(tmp_path: Path) -> None:
     court = Court(2)
     async with replica(tmp_path, court, 1, catch_up_s=2.0) as first:
