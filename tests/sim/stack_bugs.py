@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
+from weakref import WeakKeyDictionary
 
 from broker.delay.timer_service import TimerService
 from broker.groups.locks import GroupLocks
@@ -533,6 +534,26 @@ def acknowledgements_live_in_memory() -> Planted:
     return patch.object(Checkpoints, "_acknowledge", keep)
 
 
+def acknowledgements_of_what_an_earlier_leader_gave_are_forgotten() -> Planted:
+    """They are answered with success."""
+    load, acknowledge = Checkpoints.load, Checkpoints._acknowledge
+    loaded = WeakKeyDictionary[Checkpoints, set[str]]()
+
+    def note(checkpoints: Checkpoints, table: Mapping[str, Checkpoint]) -> None:
+        loaded[checkpoints] = set(table)
+        load(checkpoints, table)
+
+    def forget(checkpoints: Checkpoints, key: str, checkpoint: Checkpoint, bits: int) -> int:
+        return (
+            bits.bit_count() if key in loaded.get(checkpoints, ()) else acknowledge(checkpoints, key, checkpoint, bits)
+        )
+
+    bug = ExitStack()
+    bug.enter_context(patch.object(Checkpoints, "load", note))
+    bug.enter_context(patch.object(Checkpoints, "_acknowledge", forget))
+    return bug
+
+
 def a_new_leader_revives_at_once() -> Planted:
     def revive(checkpoints: Checkpoints, now_ms: int) -> None:
         for key, checkpoint in checkpoints._open.items():
@@ -694,6 +715,13 @@ BUGS = (
     StackBug("nobody asked about transactions", nobody_is_asked_about_transactions, ("R14",), 1395, "transactors"),
     StackBug("checkpoints of POP in memory only", checkpoints_live_in_memory, ("R14",), 656, "poppers"),
     StackBug("acknowledgements of POP in memory only", acknowledgements_live_in_memory, ("R33",), 16667, "poppers"),
+    StackBug(
+        "acknowledgements of what an earlier leader gave forgotten",
+        acknowledgements_of_what_an_earlier_leader_gave_are_forgotten,
+        ("R33",),
+        6583,
+        "poppers",
+    ),
     StackBug("a new leader revives at once", a_new_leader_revives_at_once, ("R34",), 34, "poppers"),
     StackBug(
         "POP: clocks that are ahead no matter",

@@ -66,7 +66,8 @@ class Taken:
             led or none, so that no record counts as containing it.
         since_us: virtual time at which the program asked for it.
         until_ms: Unix ms before which no other consumer may get it, by the clock of the node that gave it.
-        reign: see `PopAccount.reign`, when it was given; None: not certain.
+        reign: see `PopAccount.reign`, when it was given, hidden or acknowledged last; None: not certain, or its leader
+            may not have known that it was given.
         is_acked: whether it was acknowledged in time.
     """
 
@@ -178,22 +179,29 @@ class PopAccount:
             least_us, _ = self._cluster.ahead_since_us(self._cluster.clock.now_us)
             taken.until_ms = min(taken.until_ms, self.now_ms + least_us / 1000 + invisible_ms)
 
-    def hides(self, before: PopHandle, after: PopHandle, since_us: int) -> None:
-        """Note that the other invisible time, requested at `since_us`, was granted."""
+    def hides(self, before: PopHandle, after: PopHandle, reign: int | None, since_us: int) -> None:
+        """Note that the other invisible time, requested at `since_us` in this reign, was granted."""
         taken = self._of(before)
         if taken is not None and self.now_ms < self._ends_ms(taken):
-            taken.key, taken.until_ms = _key(after), after.pop_ms + after.invisible_ms
-            taken.known_ms, taken.known_at, taken.since_us = self.now_ms, self._log_end, since_us
+            taken.key, taken.until_ms, taken.since_us = _key(after), after.pop_ms + after.invisible_ms, since_us
+            self._answered(taken, reign)
+
+    def _answered(self, taken: Taken, reign: int | None) -> None:
+        """Note that a request about a delivery, made in this reign, was answered with success now."""
+        is_known = reign == self.reign() and self._is_known(taken, reign)
+        taken.reign = reign if is_known else None
+        taken.known_ms, taken.known_at = self.now_ms, self._log_end
 
     def may_ack(self, handle: PopHandle) -> None:
         """Note that an acknowledgement is about to be sent: the message is not owed any more."""
         self._over.add(_place_of(handle))
 
-    def acks(self, handle: PopHandle) -> None:
-        """Note that an acknowledgement was answered with success."""
+    def acks(self, handle: PopHandle, reign: int | None) -> None:
+        """Note that an acknowledgement, sent in this reign, was answered with success."""
         taken = self._of(handle)
         if taken is not None and self.now_ms < self._ends_ms(taken):
-            taken.is_acked, taken.known_ms, taken.known_at = True, self.now_ms, self._log_end
+            self._answered(taken, reign)
+            taken.is_acked = True
 
     def _of(self, handle: PopHandle) -> Taken | None:
         taken = self._taken.get(_place_of(handle))
@@ -241,14 +249,14 @@ class OrderedPopAccount(PopAccount):
 
     is_ordered = True
 
-    def acks(self, handle: PopHandle) -> None:
+    def acks(self, handle: PopHandle, reign: int | None) -> None:
         place, leader = _place_of(handle), self._leader()
         if leader is None:
             return
         # the leader skips what its own log has deleted, which may be less than another member's
         deleted_to = self._cluster.processes[leader].begin_of_log
         if self._accounts.skip(place[:2], 0, partial(self._is_acked, place[:2]), deleted_to) >= place[2]:
-            super().acks(handle)
+            super().acks(handle, reign)
 
     def _is_acked(self, key: Key, at: int) -> bool:
         taken = self._taken.get((*key, at))
@@ -351,23 +359,24 @@ class Popper(Caller):
             await self._ack([message], RequestCode.ACK_MESSAGE, message_ext(_GROUP, message))
 
     async def _ack(self, messages: Sequence[PoppedMessage], code: int, ext: dict[str, Any], body: bytes = b"") -> None:
+        reign = self._account.reign()
         for message in messages:
             self._account.may_ack(message.handle)
         answer, way = await self._request(code, ext, body)
         self._cluster.mark(f"acknowledgement of POP answered {way}: {answer.code}")
         if answer.code == ResponseCode.SUCCESS:
             for message in messages:
-                self._account.acks(message.handle)
+                self._account.acks(message.handle, reign)
 
     async def _hide(self, message: PoppedMessage) -> None:
         before, invisible_ms = message.handle, int(1000 * self._dice.choice(_INVISIBLE_S))
-        since_us = self._cluster.clock.now_us
+        reign, since_us = self._account.reign(), self._cluster.clock.now_us
         self._account.ends_soon(before, invisible_ms)
         ext = {**message_ext(_GROUP, message), "invisibleTime": invisible_ms}
         answer, _ = await self._request(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, ext)
         if answer.code == ResponseCode.SUCCESS and answer.ext:  # in order, of one that is acknowledged: nothing
             message.handle = changed_handle("", message, answer.ext)
-            self._account.hides(before, message.handle, since_us)
+            self._account.hides(before, message.handle, reign, since_us)
 
 
 def _place_of(handle: PopHandle) -> Place:
