@@ -177,7 +177,7 @@ class PopAccount:
         taken = self._of(handle)
         if taken is not None:
             least_us, _ = self._cluster.ahead_since_us(self._cluster.clock.now_us)
-            taken.until_ms = min(taken.until_ms, self.now_ms + least_us / 1000 + invisible_ms)
+            taken.until_ms = min(taken.until_ms, int(self.now_ms + least_us / 1000) + invisible_ms)  # brokers count ms
 
     def hides(self, before: PopHandle, after: PopHandle, reign: int | None, since_us: int) -> None:
         """Note that the other invisible time, requested at `since_us` in this reign, was granted."""
