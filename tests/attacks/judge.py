@@ -2,6 +2,7 @@
 
 from tests.attacks.attacks import MIB, Attack
 from tests.attacks.scene import Toll
+from tests.fuzz.cost import slowness
 
 
 def faults(attack: Attack, toll: Toll) -> list[str]:
@@ -11,10 +12,11 @@ def faults(attack: Attack, toll: Toll) -> list[str]:
         found.append(f"the innocent had errors: {toll.seen.errors}")
     if toll.elections:
         found.append(f"{toll.elections} elections")
+    slower = slowness()
     for what, had, most in (
-        ("the leader's CPU seconds", toll.leader_cpu_s, attack.leader_cpu_s),
+        ("the leader's CPU seconds", toll.leader_cpu_s, attack.leader_cpu_s * slower),
         ("the leader's MiB", toll.leader_grew_bytes / MIB, attack.leader_mib),
-        ("the nameserver's CPU seconds", toll.nameserver_cpu_s, attack.nameserver_cpu_s),
+        ("the nameserver's CPU seconds", toll.nameserver_cpu_s, attack.nameserver_cpu_s * slower),
         ("the nameserver's MiB", toll.nameserver_grew_bytes / MIB, attack.nameserver_mib),
     ):
         if had > most:

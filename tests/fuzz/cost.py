@@ -13,8 +13,13 @@ _ROUNDS: Final = 3
 
 
 def limit_cpu_s() -> float:
-    """`REQUEST_CPU_S`, longer where a piece of the same kind of work takes this process longer than the reference."""
-    return REQUEST_CPU_S * max(1.0, max(_sample_s() for _ in range(_ROUNDS)) / _REFERENCE_S)
+    """`REQUEST_CPU_S`, longer on a slower machine."""
+    return REQUEST_CPU_S * slowness()
+
+
+def slowness() -> float:
+    """How many times longer than the reference a piece of the same kind of work takes this process now; at least 1."""
+    return max(1.0, max(_sample_s() for _ in range(_ROUNDS)) / _REFERENCE_S)
 
 
 def _sample_s() -> float:
