@@ -116,6 +116,9 @@ sim: $(BIN)/.dev ## a long campaign of the simulation over fresh seeds: Raft alo
 	echo "seeds $$first to $$((first + $(SEEDS) - 1))"; $(BIN)/python -m chaos.sim --seeds $$first:$$((first + $(SEEDS))) $(if $(SECONDS_MAX),--seconds $(SECONDS_MAX)) && \
 	echo "whole brokers, seeds $$first to $$((first + $(STACK_SEEDS) - 1))"; $(BIN)/python -m chaos.sim --stack --seeds $$first:$$((first + $(STACK_SEEDS))) $(if $(SECONDS_MAX),--seconds $(SECONDS_MAX))
 
+sim-corpus: $(BIN)/.dev ## the seeds of whole brokers that once failed
+	$(BIN)/python -m chaos.sim --stack --corpus
+
 elections: $(BIN)/.dev ## elected masters in simulation, fresh seeds (SEEDS=n, FIRST=seed, SECONDS_MAX as `make sim`)
 	first=$${FIRST:-$$(od -An -N3 -tu4 /dev/urandom | tr -d ' ')}; \
 	$(BIN)/python -m chaos.elections --seeds $(SEEDS) --first $$first $(if $(SECONDS_MAX),--seconds $(SECONDS_MAX))
@@ -186,4 +189,4 @@ bench-store: $(BIN)/.runtime ## the store's figures, beside RocketMQ's own store
 clean: ## remove what was built; .venv stays
 	rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache tests/interop/target
 
-.PHONY: budget compose-drill histories chaos chaos-long drills stalls help install compile demo compose-demo check test wheels strangers test-all java-store mqadmin-java mqadmin java-client sim elections appointed fuzz attack crash-images crash-loop interop interop-slaves interop-all failover race bench bench-store clean
+.PHONY: budget compose-drill histories chaos chaos-long drills stalls help install compile demo compose-demo check test wheels strangers test-all java-store mqadmin-java mqadmin java-client sim sim-corpus elections appointed fuzz attack crash-images crash-loop interop interop-slaves interop-all failover race bench bench-store clean
