@@ -10,6 +10,7 @@ from ledgermq.message.record import Record
 from ledgermq.remoting.refusal import Cause, Refusal
 from ledgermq.wall_clock import wall_clock_ms
 from store.log.drafts import QueuedDraft
+from store.queues.queue_entries import MULTI_OFFSETS
 from store.queues.queue_table import QueueTable
 
 
@@ -43,9 +44,13 @@ class DraftMaker:
     ) -> QueuedDraft:
         """Return a draft of a stored message for another queue: body, flags, born time and born host are kept.
 
+        Offsets in light queues are left out: they are those of the stored record.
+
         Raises:
             Refusal: MESSAGE_ILLEGAL, the properties have become too long.
         """
+        if MULTI_OFFSETS.decode() in properties:
+            properties = {name: value for name, value in properties.items() if name != MULTI_OFFSETS.decode()}
         encoded = encode_properties(properties)
         if len(encoded) > PROPERTIES_LENGTH_MAX:
             size = f"{len(encoded)} bytes, the limit is {PROPERTIES_LENGTH_MAX}"

@@ -29,6 +29,11 @@ MULTI_OFFSETS = b"INNER_MULTI_QUEUE_OFFSET"
 NOT_DISPATCHED = (b"%RETRY%", b"rmq_sys_", SCHEDULE_TOPIC)
 """Beginnings of topics whose records enter no further queues, whatever they name."""
 
+NO_OFFSETS = (*NOT_DISPATCHED, b"RMQ_SYS_TRANS_HALF_TOPIC", b"TRANS_CHECK_MAX_TIME_TOPIC", b"%DLQ%")
+"""Beginnings of topics whose records are given no offsets in further queues, and so enter none: undecided messages, and
+copies of delivered ones. RocketMQ gives the last three some: its records enter the queues in which they have offsets.
+"""
+
 
 def messages_of(queue: ConsumeQueue, sys_flag: int, properties: bytes) -> int:
     """Return how many offsets of its queue a record takes: its INNER_NUM in a batch queue, else 1."""

@@ -18,7 +18,7 @@ from store.log.drafts import QueuedDraft
 from store.log.refusals import refusal_of
 from store.queues.batch_queue import BatchQueue
 from store.queues.consume_queue import ConsumeQueue
-from store.queues.queue_entries import MULTI_OFFSETS, light_queues, messages_of
+from store.queues.queue_entries import MULTI_OFFSETS, NO_OFFSETS, light_queues, messages_of
 from store.queues.queue_table import QueueTable
 
 
@@ -97,6 +97,8 @@ class GivenOffsets:
         self._further.append((draft.queue, draft.queue_offset))
         if draft.sys_flag & INNER_BATCH and isinstance(draft.queue, BatchQueue):
             self._note(draft, b"%b\x01%d\x02" % (INNER_BASE.encode(), draft.queue_offset))
+        if draft.topic.startswith(NO_OFFSETS):
+            return
         offsets = []
         for queue in light_queues(self._queues, draft.topic, draft.queue_id, draft.properties):
             offset = queue.next_offset

@@ -120,6 +120,40 @@ async def test_a_sender_chooses_no_offset_in_a_light_queue(
 
 
 @pytest.mark.parametrize("desk", [{"enableMultiDispatch": True, "enableLmq": True}], indirect=True)
+async def test_a_light_queue_has_a_transactions_message_once_and_only_when_it_is_committed(
+    desk: Desk, client: MemoryClient, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await make_topic(client)
+    for key, decision in (("rolled back", 12), ("committed", 8)):
+        half = f"UNIQ_KEY\x01{key}\x02TRAN_MSG\x01true\x02PGROUP\x01g\x02INNER_MULTI_DISPATCH\x01%LMQ%a\x02"
+        sent = await send(client, key.encode(), i=half)
+        assert desk.store.queues.find("%LMQ%a", 0) is None
+        fields = {
+            "topic": "T",
+            "producerGroup": "g",
+            "msgId": key,
+            "tranStateTableOffset": sent.ext["queueOffset"],
+            "commitLogOffset": str(int(sent.ext["msgId"][16:], 16)),
+            "commitOrRollback": str(decision),
+        }
+        assert (await client.ask(RequestCode.END_TRANSACTION, fields)).code == 0
+
+    await client.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=b'{"groupName":"g"}')
+    (record,) = [record for record in desk.records() if record.topic == "T"]
+    fields = {"group": "g", "offset": str(record.physical_offset), "delayLevel": "-1", "originTopic": "T"}
+    assert (await client.ask(RequestCode.CONSUMER_SEND_MSG_BACK, fields)).code == 0
+    (dead,) = [record for record in desk.records() if record.topic == "%DLQ%g"]
+    assert "INNER_MULTI_QUEUE_OFFSET" not in dead.property_map
+    await desk.stop()
+    root = desk.config.store.root
+    assert main(["store", "check", str(root)]) == 0, capsys.readouterr().out
+    shutil.rmtree(root / "consumequeue")
+    await desk.start()
+    answer = await desk.client().ask(RequestCode.PULL_MESSAGE, pull_fields("%LMQ%a"))
+    assert [bytes(record.body) for record in decode_records(memoryview(answer.body))] == [b"committed"]
+
+
+@pytest.mark.parametrize("desk", [{"enableMultiDispatch": True, "enableLmq": True}], indirect=True)
 @pytest.mark.parametrize("name", ["theirs", "SCHEDULE_TOPIC_XXXX", "rmq_sys_ledgermq_state", "%RETRY%g", "%LMQ"])
 async def test_a_message_enters_no_queue_of_another_topic_whatever_it_names(
     desk: Desk, client: MemoryClient, name: str

@@ -20,6 +20,7 @@ from store.queues.batch_queue import BatchQueue
 from store.queues.cold_limits import ColdLimits
 from store.queues.consume_queue import ConsumeQueue
 from store.queues.ext_queue import ExtQueue, extension_position
+from store.queues.queue_entries import NOT_DISPATCHED
 from store.queues.queue_kinds import QueueKinds
 from store.queues.queue_reader import GetStatus
 from tests.store.queues.extensions import extend_queues
@@ -152,12 +153,31 @@ async def test_names_without_the_light_prefix_keep_the_queue_id(tmp_path: Path) 
     await opened.close()
 
 
-async def test_retry_topics_are_not_dispatched_further(tmp_path: Path) -> None:
+@pytest.mark.parametrize("topic", ["%RETRY%g", "RMQ_SYS_TRANS_HALF_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC", "%DLQ%g"])
+async def test_retried_undecided_and_dead_messages_are_not_dispatched_further(tmp_path: Path, topic: str) -> None:
     opened = await open_kinds(tmp_path)
     queues = opened.store.queues
-    draft = with_properties(queued(queues.get("%RETRY%g", 0), b"x"), INNER_MULTI_DISPATCH="%LMQ%one")
+    draft = with_properties(queued(queues.get(topic, 0), b"x"), INNER_MULTI_DISPATCH="%LMQ%one")
+    properties = draft.properties
     await put_all(opened, [draft])
-    assert queues.find("%LMQ%one", 0) is None
+    assert (queues.find("%LMQ%one", 0), draft.properties) == (None, properties)
+    await opened.close()
+
+
+async def test_a_half_message_that_rocketmq_gave_an_offset_in_a_light_queue_keeps_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = await open_kinds(tmp_path)
+    queues = opened.store.queues
+    names = {"INNER_MULTI_DISPATCH": "%LMQ%one"}
+    with monkeypatch.context() as patch:
+        patch.setattr("store.queues.queue_offsets.NO_OFFSETS", NOT_DISPATCHED)
+        await put_all(opened, [with_properties(queued(queues.get("RMQ_SYS_TRANS_HALF_TOPIC", 0), b"half"), **names)])
+    await put_all(opened, [with_properties(queued(queues.get("T", 0), b"later"), **names)])
+    await opened.close()
+    shutil.rmtree(tmp_path / "consumequeue")
+    opened = await open_kinds(tmp_path)
+    assert bodies_of(opened, opened.store.queues.get("%LMQ%one", 0)) == [b"half", b"later"]
     await opened.close()
 
 
