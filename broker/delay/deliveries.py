@@ -305,18 +305,23 @@ class Deliveries:
         return True
 
     def _scan_record(self, record: memoryview) -> None:
-        (flags,) = _SYS_FLAG.unpack_from(record, _SYS_FLAG_AT)
-        at = _ORIGIN_AT
-        if flags & (BORN_HOST_V6 | STORE_HOST_V6):
-            at += _HOST_V6_EXTRA * (bool(flags & BORN_HOST_V6) + bool(flags & STORE_HOST_V6))
-        (origin,) = _ORIGIN.unpack_from(record, at)
+        origin, is_commit = origin_of(record)
         if origin:
-            found = self.committed if flags & TRANSACTION_MASK == TRANSACTION_COMMIT else self.origins
-            found.add(origin)
+            (self.committed if is_commit else self.origins).add(origin)
             if DeliveryKind.REVIVE in self._marks:
                 *_, store_ms, topic, _ = dispatch_fields(record, 0)
                 if topic.startswith(_RETRY_PREFIX):
                     self.revived[topic.decode(errors="replace"), origin] = store_ms
+
+
+def origin_of(record: memoryview) -> tuple[int, bool]:
+    """Return the physical offset of the message that a record delivers, else 0, and whether that is a half message."""
+    (flags,) = _SYS_FLAG.unpack_from(record, _SYS_FLAG_AT)
+    at = _ORIGIN_AT
+    if flags & (BORN_HOST_V6 | STORE_HOST_V6):
+        at += _HOST_V6_EXTRA * (bool(flags & BORN_HOST_V6) + bool(flags & STORE_HOST_V6))
+    (origin,) = _ORIGIN.unpack_from(record, at)
+    return origin, flags & TRANSACTION_MASK == TRANSACTION_COMMIT
 
 
 def _nothing_noted(_kind: DeliveryKind) -> Noted:

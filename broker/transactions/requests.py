@@ -14,6 +14,7 @@ from typing import Final
 from broker.context import BrokerContext
 from broker.delay.parking import Parking
 from broker.state import names
+from broker.subsystem import Steps
 from broker.transactions.halves import Half, half_of
 from broker.transactions.service import TransactionService
 from ledgermq.message.errors import InvalidMessageIdError
@@ -53,6 +54,8 @@ class TransactionRequests:
         self._parking = parking
         self._targets = context.targets
         self._drafts = context.drafts
+        self._turns = context.turns
+        self._is_looking = False
         self._clock_ms = context.clock_ms
         self._events = context.counting.events
 
@@ -76,6 +79,8 @@ class TransactionRequests:
     def resume(self, connection: Connection, command: Command) -> None:
         """323: put a message that was given up back into the half topic, with no checks so far.
 
+        An earlier leader may have committed it since: unless this node knows better, it looks for that in the log.
+
         Raises:
             Refusal: SYSTEM_ERROR, the id names no such message.
         """
@@ -86,7 +91,7 @@ class TransactionRequests:
             raise Refusal(Cause.SYSTEM_ERROR, f"{_NOT_PUT_BACK} {error}") from error
         self._service.when_ready(lambda: self._resume(connection, command, offset))
 
-    def _resume(self, connection: Connection, command: Command, offset: int) -> None:
+    def _resume(self, connection: Connection, command: Command, offset: int, *, has_looked: bool = False) -> None:
         def done(outcome: AppendReceipt | Refusal) -> None:
             if isinstance(outcome, Refusal):
                 connection.refuse(command, outcome)
@@ -105,10 +110,35 @@ class TransactionRequests:
                 raise Refusal(Cause.SYSTEM_ERROR, f"{_NOT_PUT_BACK} It was committed after it was given up.")
             if self._service.is_resumed(record):
                 connection.respond(command, ResponseCode.SUCCESS)
+            elif not has_looked and not self._service.is_known(record):
+                self._look(connection, command, record)
             elif not self._service.ask_again(record, done):
                 raise Refusal(Cause.SYSTEM_ERROR, "Put message back to RMQ_SYS_TRANS_HALF_TOPIC failed.")
         except Refusal as refusal:
             connection.refuse(command, refusal)
+
+    def _look(self, connection: Connection, command: Command, record: Record) -> None:
+        """Look for a commit of a message that was given up, then go on; one such search at a time.
+
+        Raises:
+            Refusal: BUSY, another search is going on.
+        """
+
+        def steps() -> Steps:
+            try:
+                yield from self._service.look_for_commit(record)
+            except Refusal as refusal:
+                connection.refuse(command, refusal)
+                return
+            finally:
+                self._is_looking = False
+            again = partial(self._resume, connection, command, record.physical_offset, has_looked=True)
+            self._service.when_ready(again)
+
+        if self._is_looking:
+            raise Refusal(Cause.BUSY, f"{_NOT_PUT_BACK} Another message is looked for.", retry_after_ms=1000)
+        self._is_looking = True
+        self._turns.run_steps(steps())
 
     def _decide(self, connection: Connection, command: Command, decision: int) -> None:
         try:

@@ -14,19 +14,21 @@ Source: apache/rocketmq `broker/.../transaction/queue/TransactionalMessageServic
 import contextlib
 import logging
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Final, TypeVar
 
 from broker.context import BrokerContext
-from broker.delay.deliveries import WAIT_SECONDS, Deliveries, DeliveryKind
+from broker.delay.deliveries import WAIT_SECONDS, Deliveries, DeliveryKind, origin_of
 from broker.state import names
 from broker.state.tables import offset_key
 from broker.transactions.copies import TransactionCopies
 from broker.transactions.halves import Half, half_of
 from broker.transactions.ops import OpWriter
 from broker.transactions.topics import TransactionTopics
+from ledgermq.message.errors import CorruptRecordError
 from ledgermq.message.record import Record
-from ledgermq.remoting.refusal import Refusal
+from ledgermq.remoting.refusal import Cause, Refusal
+from store.errors import StoreError
 from store.log.drafts import QueuedDraft
 from store.queues.consume_queue import ConsumeQueue
 from store.replicated_log import PLACED, AppendReceipt
@@ -207,6 +209,35 @@ class TransactionService:
     def is_decided_late(self, record: Record, decide: Callable[[], None]) -> bool:
         """Return whether a message that was given up is being decided or put back; see `is_busy`."""
         return self._waits(self._given_up.get(self._first_of(record)), decide)
+
+    def is_known(self, record: Record) -> bool:
+        """Return whether this node knows what became of this message, which was given up, since that."""
+        first = self._first_of(record)
+        return first in self._given_up or first in self._committed or self._topics.table.find(first) is not None
+
+    def look_for_commit(self, record: Record) -> Iterator[None]:
+        """Look in the log, in steps, for a commit of this message, which was given up; one is remembered.
+
+        Raises:
+            Refusal: DISK_FAILED, the log cannot be read now.
+        """
+        first, store = self._first_of(record), self._store
+        try:
+            for _, later in store.log.walk(record.physical_offset, store.log.confirm_offset):
+                origin, is_commit = origin_of(later)
+                if is_commit and self._is_copy(record, first, origin):
+                    _remember(self._committed, first, None)
+                    return
+                yield
+        except (CorruptRecordError, StoreError) as error:
+            raise Refusal(Cause.DISK_FAILED, str(error)) from error
+
+    def _is_copy(self, record: Record, first: int, offset: int) -> bool:
+        """Return whether the half message at `offset` is the last copy of what was given up, or was put back later."""
+        if offset <= record.physical_offset:
+            return offset == record.prepared_transaction_offset
+        copy = self.look_up(offset)
+        return copy is not None and half_of(copy, 0).first == first
 
     def _first_of(self, record: Record) -> int:
         """Return the physical offset of the first record of a message that was given up.

@@ -660,6 +660,60 @@ async def test_a_message_that_was_committed_after_it_was_given_up_is_not_asked_a
     assert (service.open_count, len(of(desk, HALF_TOPIC)), len(of(desk, "T"))) == (0, 3, 1)
 
 
+@pytest.mark.parametrize("is_put_back", [False, True])
+async def test_after_a_restart_the_log_tells_that_a_message_was_committed_after_it_was_given_up(
+    given_up: tuple[Desk, Command], is_put_back: bool
+) -> None:
+    """The commit of one that was put back names a later copy."""
+    desk, sent = given_up
+    if is_put_back:
+        assert await resume(desk) == 0
+        await eventually(lambda: desk.parts.transactions.service.open_count == 1)
+    assert (await end(desk.client(), sent, COMMIT)).code == 0
+    for number in range(2):
+        await send(desk.client(), b"later %d" % number)
+    for _ in range(2):
+        await desk.stop()
+        await desk.start()
+        halves = len(of(desk, HALF_TOPIC))
+        assert await resume(desk) == 1
+        assert len(of(desk, HALF_TOPIC)) == halves
+    assert [record.body for record in of(desk, "T") if record.body == b"half"] == [b"half"]
+
+
+async def test_after_a_restart_a_message_that_was_given_up_is_put_back_once(
+    given_up: tuple[Desk, Command], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("broker.turns.FILTER_SLICE_S", 0.0)
+    desk, _ = given_up
+    other = await send_half(desk.client(), "other")
+    assert (await end(desk.client(), other, COMMIT)).code == 0
+    await desk.stop()
+    await desk.start()
+    assert sorted(await asyncio.gather(resume(desk), resume(desk))) == [0, 2]  # one search at a time
+    await eventually(lambda: desk.parts.transactions.service.open_count == 1)
+    assert await resume(desk) == 0
+    assert desk.parts.transactions.service.open_count == 1
+
+
+async def test_a_message_is_not_put_back_while_the_log_cannot_tell_whether_it_was_committed(
+    given_up: tuple[Desk, Command], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk, _ = given_up
+    await desk.stop()
+    await desk.start()
+
+    def fail(*_: object) -> Iterator[tuple[int, memoryview]]:
+        raise DiskReadError(Path("log"), 0, "bad sector")
+
+    (record,) = of(desk, GIVEN_UP_TOPIC)
+    with monkeypatch.context() as patch:
+        patch.setattr(type(desk.store.log), "walk", fail)
+        assert (await desk.client().ask(RESUME, {"msgId": record.offset_message_id})).code == 14
+    assert desk.parts.transactions.service.open_count == 0
+    assert await resume(desk) == 0
+
+
 async def test_a_message_that_could_not_be_put_back_may_still_be_committed(
     given_up: tuple[Desk, Command], monkeypatch: pytest.MonkeyPatch
 ) -> None:
