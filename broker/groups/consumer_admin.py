@@ -195,12 +195,14 @@ class ConsumerAdmin:
         connection.respond(command, ResponseCode.SUCCESS, body=body)
 
     def _group_entries(self, group: str, topic: TopicConfig) -> Iterator[tuple[bytes, int]]:
-        """Yield the entry of each queue in an answer's table, with the number of messages not consumed."""
+        """Yield the entry of each queue in an answer's table, with the number of messages not consumed.
+
+        An entry holds what is true of its queue at its step: a topic may be removed and made again between two steps.
+        """
         names = dumps(self._identity.name), dumps(topic.name)
-        offsets = self._offsets.queues(topic.name, group)
         for queue_id in range(topic.read_queues):
             queue = self._store.queues.find(topic.name, queue_id)
-            offset = max(offsets.get(queue_id, 0), 0)
+            offset = max(self._offsets.get(topic.name, group, queue_id) or 0, 0)
             end = queue.max_offset if queue else 0
             last_time = max(0, self._store.reader.store_time(queue, offset - 1)) if queue else 0
             pulled_to = max(offset, self._departures.pulled_to(topic.name, group, queue_id))

@@ -5,9 +5,11 @@ from typing import Any
 import orjson
 import pytest
 
+from broker.state.offsets import CommitDone
 from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
 from ledgermq.remoting.codec.command import RESPONSE_FLAG, Command
 from ledgermq.remoting.codec.lenient_json import loads
+from ledgermq.remoting.refusal import Cause, Refusal
 from tests.broker.conftest import Desk, MemoryClient, eventually, make_topic, pull_fields, send
 from tests.broker.groups.test_clients import beat, requests_of
 
@@ -111,6 +113,25 @@ async def test_offsets_of_more_queues_than_one_step_moves_are_all_moved(desk: De
     assert state.resets["T@g"] == dict.fromkeys(range(queues), 0)
 
 
+async def test_a_reset_of_which_one_step_is_refused_is_refused(
+    desk: Desk, client: MemoryClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await three(client, queues=130)
+    offsets = desk.parts.context.offsets
+    reset, parts = offsets.reset, []
+
+    def refuse_the_last(topic: str, group: str, part: dict[int, int], done: CommitDone) -> None:
+        parts.append(part)
+        if 129 in part:
+            desk.parts.context.loop.call_later(0.05, done, Refusal(Cause.DISK_FULL, "full"))
+        else:
+            reset(topic, group, part, done)
+
+    monkeypatch.setattr(offsets, "reset", refuse_the_last)
+    answer = await client.ask(RESET, {"topic": "T", "group": "g", "timestamp": "0", "isForce": "true"})
+    assert (answer.code, len(parts)) == (ResponseCode.SERVICE_NOT_AVAILABLE, 3)
+
+
 async def test_clients_tell_their_own_offsets(desk: Desk, client: MemoryClient) -> None:
     await three(client)
     admin = desk.client()
@@ -160,11 +181,25 @@ async def test_correction_offsets_are_the_least_of_the_other_groups(client: Memo
 async def test_every_groups_backlog(client: MemoryClient) -> None:
     await three(client)
     await commit(client, 1)
+    assert (await client.ask(PULL, pull_fields(subscription=None, sysFlag=0))).code == 0
     body = await ask(client, RequestCode.GET_BROKER_CONSUME_STATS, isOrder="false")
-    assert body["totalDiff"] == 2
+    assert body["totalDiff"] == 2, "what is pulled is not consumed"
     (stats,) = next(entry["g"] for entry in body["consumeStatsList"] if "g" in entry)
     (row,) = stats["offsetTable"].values()
-    assert (row["brokerOffset"], row["consumerOffset"]) == (3, 1)
+    assert (row["brokerOffset"], row["consumerOffset"], row["pullOffset"]) == (3, 1, 3)
+
+
+async def test_the_backlog_in_a_queue_is_of_one_moment(desk: Desk, client: MemoryClient) -> None:
+    """The topic is removed and made again between two steps of the request."""
+    await three(client, queues=2)
+    for queue in range(2):
+        await commit(client, 3 - queue, queue=queue)
+    topic = desk.parts.context.metadata.existing_topic("T")
+    entries = desk.parts.groups._consumers._group_entries("g", topic)
+    behind = [next(entries)[1]]
+    assert (await client.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "T"})).code == 0
+    await make_topic(client, queues=2)
+    assert behind + [lag for _, lag in entries] == [0, 0]
 
 
 async def test_units_of_a_queue(client: MemoryClient) -> None:
