@@ -1,10 +1,9 @@
 """Durable folders: the name of a new folder is only in memory until the folder above it is synced."""
 
-import contextlib
 from pathlib import Path
 
 from store.errors import DiskFailedError, DiskFullError
-from store.files.disk import NO_ROOM, sync_directory
+from store.files.disk import NO_ROOM, refusal_of_disk, sync_directory
 
 _BLOCK_BYTES = 4096
 
@@ -13,7 +12,7 @@ def make_folder(path: Path) -> None:
     """Make a folder, and those above it that are missing; durable on return.
 
     Raises:
-        DiskFullError: there is no room for it.
+        DiskFullError: there is no room for it, or no file descriptor.
         DiskFailedError: it cannot be made.
     """
     if path.is_dir():
@@ -25,7 +24,7 @@ def make_folder(path: Path) -> None:
         if error.errno in NO_ROOM:
             raise DiskFullError(path, _BLOCK_BYTES) from error
         raise DiskFailedError(path, f"cannot be made: {error}") from error
-    sync_directory(path.parent)
+    _sync_names(path.parent)
 
 
 def open_folder(path: Path) -> None:
@@ -36,12 +35,19 @@ def open_folder(path: Path) -> None:
     somebody else.
 
     Raises:
-        DiskFullError: there is no room for it.
+        DiskFullError: there is no room for it, or no file descriptor.
         DiskFailedError: it cannot be made or synced.
     """
     if not path.is_dir():
         open_folder(path.parent)
         make_folder(path)
     elif not path.is_mount():
-        with contextlib.suppress(PermissionError):
-            sync_directory(path.parent)
+        _sync_names(path.parent, may_be_denied=True)
+
+
+def _sync_names(folder: Path, *, may_be_denied: bool = False) -> None:
+    try:
+        sync_directory(folder)
+    except OSError as error:
+        if not (may_be_denied and isinstance(error, PermissionError)):
+            raise refusal_of_disk(folder, _BLOCK_BYTES, "sync", error) from error

@@ -186,6 +186,19 @@ async def test_one_controller_is_a_quorum_of_its_own(tmp_path: Path) -> None:
         assert (await alone.quorum.submit(new_group())).cause is None
 
 
+async def test_the_name_of_a_folder_that_is_there_is_made_durable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its maker was killed before."""
+    (alone,) = members(tmp_path, count=1)
+    alone.settings.folder.mkdir(parents=True)
+    synced: list[Path] = []
+    monkeypatch.setattr("store.files.folders.sync_directory", synced.append)
+    async with running([alone]):
+        await leader_of([alone])
+    assert alone.settings.folder.parent in synced
+
+
 async def test_a_port_that_is_taken_ends_the_start(tmp_path: Path) -> None:
     (alone,) = members(tmp_path, count=1)
     port = int(alone.settings.members["n0"].rsplit(":", 1)[1])

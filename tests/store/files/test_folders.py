@@ -1,13 +1,21 @@
 """Folders whose makers were killed before the names were durable."""
 
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from dledger.log.identity import make_directory
+from store.compaction.compaction_store import CompactionStore
+from store.compaction.config import CompactionConfig
 from store.compaction.segment_replacement import QueueFolders
 from store.directory.store_directory import StoreDirectory
-from store.files.folders import open_folder
+from store.errors import DiskFailedError, NoDescriptorError
+from store.files.folders import make_folder, open_folder
 from store.files.mapped_file_queue import MappedFileQueue
+from store.queues.queue_table import QueueTable
+from tests.descriptors import limited_descriptors
 
 
 @pytest.fixture
@@ -24,6 +32,48 @@ def test_what_opens_a_store_makes_names_of_folders_durable_that_are_there(tmp_pa
     StoreDirectory(root, "classic").close(clean=True)
     MappedFileQueue(root / "commitlog", 4096)
     assert synced == [tmp_path, root]
+
+
+def open_compaction(folder: Path) -> None:
+    CompactionStore(folder.parent, CompactionConfig(), lambda _: {}).load(clean=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "opening"),
+    [
+        ("consumequeue", lambda folder: QueueTable(folder, 400).close()),
+        ("dledger-n0", lambda folder: make_directory(folder.parent, "n0")),
+        ("compaction", open_compaction),
+    ],
+)
+def test_what_opens_another_folder_makes_its_name_durable_that_is_there(
+    tmp_path: Path, synced: list[Path], name: str, opening: Callable[[Path], object]
+) -> None:
+    (tmp_path / name).mkdir()
+    opening(tmp_path / name)
+    assert tmp_path in synced
+
+
+@pytest.mark.parametrize(
+    ("opening", "name"), [(open_folder, "there"), (open_folder, "missing"), (make_folder, "missing")]
+)
+def test_a_folder_whose_name_cannot_be_made_durable_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, opening: Callable[[Path], None], name: str
+) -> None:
+    (tmp_path / "there").mkdir()
+
+    def fail(_: int) -> None:
+        raise OSError(5, os.strerror(5))
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(DiskFailedError):
+        opening(tmp_path / name)
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_folder_waits_for_a_descriptor(tmp_path: Path, is_there: bool) -> None:
+    with limited_descriptors(), pytest.raises(NoDescriptorError):
+        open_folder(tmp_path if is_there else tmp_path / "a")
 
 
 def test_a_folder_above_that_may_not_be_read_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

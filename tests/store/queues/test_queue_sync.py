@@ -211,6 +211,25 @@ async def test_a_sync_that_fails_leaves_no_clean_stop_behind(tmp_path: Path, mon
     await opened.close()
 
 
+async def test_a_queue_whose_folder_cannot_be_synced_leaves_no_clean_stop_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = await open_quiet(tmp_path)
+    sync_directory = disk.sync_directory
+
+    def fails(directory: Path) -> None:
+        if directory.name == "0":
+            raise DiskFailedError(directory, os.strerror(5))
+        sync_directory(directory)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(disk, "sync_directory", fails)
+        await put_one_each(opened, ["T"])
+        await checkpoint(opened)
+    await opened.close()
+    assert (tmp_path / "abort").exists()
+
+
 async def test_a_checkpoint_without_room_is_written_when_there_is_some(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
