@@ -57,6 +57,9 @@ _WRITE_S = 0.001
 """Seconds for which held units are written in one turn of the loop; the loop then has a pause for other things."""
 _WRITE_PAUSE_S = 0.003
 
+_LAST_WRITE_S = 5.0
+"""Seconds for which units are written at a stop. What is left then is made again from the log, as after a kill."""
+
 
 class _Counted(NamedTuple):
     """Queues that were counted for a checkpoint, with the other fields of their part of `queueEnds.ledgermq`."""
@@ -179,7 +182,7 @@ class StoreCheckpointer:
         """Save once more; return whether everything confirmed is dispatched and durable, and all units in their files.
 
         Where many queues hold units, these are only noted: to make so many files may take a minute, and the next start
-        is as quick without, as after a kill.
+        is as quick without, as after a kill. Where a note would not be believed, they are written for `_LAST_WRITE_S`.
 
         Args:
             log_end: max offset that the log had while it was open. Records below it may be unconfirmed: what a failed
@@ -194,8 +197,13 @@ class StoreCheckpointer:
             await asyncio.wrap_future(self._saving)
         only_notes = self._is_note_believed()
         self._pending = self._capture(only_notes=only_notes)
-        while not self._write_held(_WRITE_S) and self._is_saving:
+        end_s = time.monotonic() + (_LAST_WRITE_S if self._pending.said is not None else math.inf)
+        while not self._write_held(_WRITE_S) and (pending := self._pending) is not None:
             await asyncio.sleep(0)
+            if time.monotonic() >= end_s:
+                left = len(pending.holding)
+                log.info("the last units of %d queues are not written: the next start is as after a kill", left)
+                self._put_off()
         is_written = self._pending is not None
         if is_written:
             await asyncio.wrap_future(self._begin_save())

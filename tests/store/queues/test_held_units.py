@@ -648,6 +648,29 @@ async def test_a_stop_writes_all_units_where_the_log_may_be_cut(
     assert folders(tmp_path) == set(TOPICS)
 
 
+@pytest.mark.parametrize("is_removed", [False, True])
+async def test_a_stop_where_the_log_may_be_cut_leaves_units_that_it_has_no_time_to_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_removed: bool
+) -> None:
+    """Unless the checkpoint before counts those of a topic that is removed: a start would read the whole log."""
+    monkeypatch.setattr(checkpointer, "may_be_cut", lambda _: True)
+    monkeypatch.setattr(checkpointer, "_LAST_WRITE_S", 0.0)
+    monkeypatch.setattr(checkpointer, "_WRITE_S", 0.0)
+    opened = await open_with_many(tmp_path, monkeypatch)
+    durable = opened.checkpointer.saved_offset
+    await put(opened, *TOPICS)
+    if is_removed:
+        opened.store.queues.delete_topic("A")
+    await opened.close()
+    assert len(folders(tmp_path)) == (3 if is_removed else 2)
+    again = await open_holding(tmp_path)
+    assert again.directory.was_clean is is_removed
+    if not is_removed:
+        assert (again.recovery.record_count, again.recovery.durable_offset) == (len(TOPICS), durable)
+        assert all(is_whole(again, topic, 3 if topic == "A" else 1) for topic in TOPICS)
+    await again.close()
+
+
 async def test_a_stop_waits_for_the_checkpoint_that_is_being_saved_and_only_notes_what_came_since(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
