@@ -33,6 +33,7 @@ The client has already retried what can be retried, until the call's deadline; `
 caller. `outcome_known` is False when the request may have been carried out all the same (a message may be stored).
 """
 
+import copyreg
 import enum
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
@@ -63,6 +64,10 @@ class LedgerMQError(Exception):
         super().__init__(message)
         self.code = code
         self.outcome_known = outcome_known
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Have copies and pickles keep text and attributes, whatever the arguments of the class are."""
+        return copyreg.__newobj__, (type(self), *self.args), self.__dict__  # type: ignore[attr-defined]
 
     @property
     def is_retryable(self) -> bool:
@@ -315,6 +320,10 @@ class SendManyError(LedgerMQError, ExceptionGroup[LedgerMQError]):
     def __init__(self, failures: Sequence[LedgerMQError], outcomes: Sequence[object]) -> None:
         self.code = failures[0].code
         self.outcome_known = all(failure.outcome_known for failure in failures)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """See `LedgerMQError.__reduce__`; the parts of a group are set by its class."""
+        return SendManyError, (self.exceptions, self.outcomes)
 
     def derive(self, excs: Sequence[LedgerMQError]) -> "SendManyError":  # type: ignore[override]
         """Return the group of a subset of the errors, for `except*`."""

@@ -1,6 +1,7 @@
 """Administration over the wire."""
 
 import asyncio
+from functools import partial
 
 import pytest
 
@@ -76,6 +77,28 @@ async def test_without_a_broker_nothing_is_done_and_the_error_says_why(cluster: 
             with pytest.raises(NoBrokerError, match=f"no nameserver of {cluster.namesrv} names a broker:"):
                 await act("T")
     assert not cluster.nameserver.count(RequestCode.DELETE_TOPIC_IN_NAMESRV)
+
+
+async def test_lists_without_a_broker_end_at_once(start_cluster: StartCluster) -> None:
+    """Each nameserver is asked once; who creates something waits for the first broker."""
+    cluster = await start_cluster(nameserver_count=2)
+    async with Admin(cluster.namesrv, deadline_s=WAIT_S) as admin:
+        lists = (admin.groups, admin.users, partial(admin.members, "g"), partial(admin.group_progress, "g"))
+        for listing in lists:
+            with pytest.raises(NoBrokerError):
+                await listing()
+    asked = [nameserver.count(RequestCode.GET_BROKER_CLUSTER_INFO) for nameserver in cluster.nameservers]
+    assert asked == [len(lists)] * 2
+
+
+async def test_the_route_of_a_deleted_topic_is_awaited_and_not_asked_for_again_and_again(cluster: FakeCluster) -> None:
+    await cluster.add(topics={"T": 1})
+    async with Producer(cluster.namesrv) as producer, Admin(cluster.namesrv) as admin:
+        await producer.send("T", b"x")
+        await admin.delete_topic("T")
+        await eventually(lambda: any(one.ext["knownVersion"] == "0" for _, one in cluster.nameserver._held))
+        await admin.create_topic("T", queue_count=1)
+        await producer.send("T", b"y")
 
 
 async def test_a_deleted_topic_has_no_route(cluster: FakeCluster) -> None:

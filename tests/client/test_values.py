@@ -1,6 +1,7 @@
 """The client's pure parts: allocation, routes, subscriptions, errors, properties, compression, back-off."""
 
 import json
+import pickle
 import sys
 import zlib
 from pathlib import Path
@@ -18,11 +19,18 @@ from ledgermq.client.core.calls import FIRST_S, LEAST_TRY_S, LONGEST_S, _CallSta
 from ledgermq.client.core.compression import decompress
 from ledgermq.client.errors import (
     Action,
+    AnswerTimeoutError,
     CompressionUnavailableError,
+    DeadlineExceededError,
     InvalidArgumentError,
     LedgerMQError,
+    NoBrokerError,
+    NoReplyError,
+    NoRouteError,
     NotLeaderError,
+    SendManyError,
     ServerError,
+    TransactionUndecidedError,
     UnavailableError,
     UndecodableError,
     refusal_from,
@@ -196,6 +204,30 @@ def test_back_off_grows_to_its_bound_within_its_jitter(jitter: float) -> None:
     assert delays == sorted(delays)
     assert 0.6 * FIRST_S < delays[0] <= FIRST_S
     assert 0.6 * LONGEST_S < delays[-1] <= LONGEST_S
+
+
+SILENT = AnswerTimeoutError("a:1", 3.0)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        SILENT,
+        refusal_from("a:1", 14, "not the leader", {"leaderHint": "b:1"}),
+        NoRouteError("T", {"a:1": SILENT}),
+        NoBrokerError(["a:1", "b:1"]),
+        DeadlineExceededError("request", 3.0, 2, [SILENT]),
+        NoReplyError("T", "id", 3.0),
+        TransactionUndecidedError("id", SILENT),
+        SendManyError([SILENT], ["sent", SILENT]),
+        CompressionUnavailableError("zstd", "zstandard"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_errors_come_whole_through_a_pickle(error: LedgerMQError) -> None:
+    copy = pickle.loads(pickle.dumps(error))  # noqa: S301 -- our own
+    assert (type(copy), str(copy), copy.action) == (type(error), str(error), error.action)
+    assert list(map(repr, vars(copy).items())) == list(map(repr, vars(error).items()))
 
 
 # -- messages

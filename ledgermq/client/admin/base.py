@@ -96,8 +96,11 @@ class AdminBase:
         answer = await self._session.nameservers.request(RequestCode.GET_BROKER_CLUSTER_INFO, {})
         return read_body("nameserver", "cluster information", answer.body, parse_cluster_info)
 
-    async def _patiently(self, ask: Callable[[], Awaitable[Read]]) -> Read:
-        """Ask the nameservers; retries for `deadline_s` seconds while none of them answers, or knows a broker."""
+    async def _patiently(self, ask: Callable[[], Awaitable[Read]], final: tuple[type[LedgerMQError], ...] = ()) -> Read:
+        """Ask the nameservers; retries for `deadline_s` seconds while none of them answers, or knows a broker.
+
+        Errors of the kinds in `final` are raised at once.
+        """
         loop = asyncio.get_running_loop()
         deadline, failures_count = loop.time() + self._deadline_s, 0
         while True:
@@ -105,7 +108,7 @@ class AdminBase:
                 return await ask()
             except (UnreachableError, NoRouteError, NoBrokerError) as failure:
                 was_answered = isinstance(failure, NoRouteError) and failure.was_answered
-                if was_answered or loop.time() >= deadline:
+                if was_answered or isinstance(failure, final) or loop.time() >= deadline:
                     raise
             failures_count += 1
             await asyncio.sleep(back_off_s(failures_count, random.random))
@@ -119,21 +122,27 @@ class AdminBase:
         return QueueOffsets(self._session.calls)
 
     async def _cluster_with_brokers(self) -> ClusterInfo:
-        info = await self._cluster_now()
-        if not info.brokers:
-            self._session.nameservers.distrust()
-            raise NoBrokerError(self._session.nameservers.addresses)
-        return info
+        nameservers = self._session.nameservers
+        for _ in nameservers.addresses:
+            info = await self._cluster_now()
+            if info.brokers:
+                return info
+            nameservers.distrust()
+        raise NoBrokerError(nameservers.addresses)
 
-    async def _broker_names(self, cluster: str | None) -> tuple[str, ...]:
-        """Return the names of the brokers of a cluster (None: of all); waits for the first broker that registers.
+    async def _broker_names(self, cluster: str | None, *, awaits_one: bool = False) -> tuple[str, ...]:
+        """Return the names of the brokers of a cluster (None: of all).
+
+        Args:
+            cluster: its name.
+            awaits_one: whether to wait for the first broker that registers.
 
         Raises:
-            NoBrokerError: none has registered within `deadline_s` seconds.
+            NoBrokerError: none has registered, or none within `deadline_s` seconds.
             InvalidArgumentError: brokers have, but none of that cluster.
         """
         check_kind(str, **given(cluster=cluster))
-        info = await self._patiently(self._cluster_with_brokers)
+        info = await self._patiently(self._cluster_with_brokers, () if awaits_one else (NoBrokerError,))
         if cluster is None:
             return tuple(info.brokers)
         if cluster not in info.clusters:

@@ -49,7 +49,7 @@ class GroupAdmin(AdminBase):
         check_kind((GroupConfig, str), config=config)
         settings = GroupConfig(config) if isinstance(config, str) else config
         check_group(settings.group)
-        brokers = await self._broker_names(cluster)
+        brokers = await self._broker_names(cluster, awaits_one=True)
         code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
         await self._at_leaders(brokers, code, {}, body=_group_body(settings))
 

@@ -53,7 +53,7 @@ class TopicAdmin(AdminBase):
         check_flag(ordered=ordered)
         check_text_map(**given(attributes=attributes))
         config = TopicConfig(topic, queue_count, queue_count, permission, ordered, {})
-        brokers = await self._broker_names(cluster)
+        brokers = await self._broker_names(cluster, awaits_one=True)
         added = {f"+{name}": value for name, value in (attributes or {}).items()}
         for broker in brokers:
             await self._put_topic(broker, config, added)

@@ -118,7 +118,7 @@ class UserAdmin(AdminBase):
         await self._everywhere(code, {"subject": subject}, orjson.dumps(body))
 
     async def _everywhere(self, code: int, ext: dict[str, str], body: bytes = b"") -> None:
-        await self._at_leaders(await self._broker_names(None), code, ext, ServerError, body=body)
+        await self._at_leaders(await self._broker_names(None, awaits_one=True), code, ext, ServerError, body=body)
 
 
 def _parse_user(data: Any) -> User:

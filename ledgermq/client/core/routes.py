@@ -212,7 +212,8 @@ class Routes:
     async def _wait_for_change(self, followed: _Followed) -> None:
         """Return when the route must be asked for: at once after a failure, else when the next poll is due."""
         while not followed.wanted.is_set():
-            known, began_at = followed.answer, self._loop.time()
+            is_unknown = followed.failure is not None and followed.failure.is_topic_unknown  # it may have been deleted
+            known, began_at = None if is_unknown else followed.answer, self._loop.time()
             answer: RouteAnswer | None = None
             if known is None:
                 answer = await _first(self._nameservers.first_route(followed.topic, HOLD_S), followed.wanted.wait())
