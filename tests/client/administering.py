@@ -147,6 +147,8 @@ async def settings(namesrv: str, name: str) -> None:
         assert (await admin.broker_config(broker))["longPollingEnable"] == "true"
         assert "msgPutTotalTodayNow" in await admin.broker_info(broker)
         assert "listenPort" in await admin.nameserver_config()
+        await admin.update_nameserver_config({"unRegisterBrokerQueueCapacity": "3001"})
+        assert (await admin.nameserver_config())["unRegisterBrokerQueueCapacity"] == "3001"
         await admin.put_value("N", name, "text")
         assert await admin.value("N", name) == "text"
         assert (await admin.values("N"))[name] == "text"
