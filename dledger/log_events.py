@@ -100,11 +100,12 @@ class LogEvents:
     def on_role(self, state: SoftState) -> None:
         """Refuse the batches of a deposed leader; the next leader may still commit their entries."""
         is_deposed = state.role is not RaftRole.LEADER or state.term != self.soft.term
+        is_salvaged = state.may_miss_after is not None and self.soft.may_miss_after is None
         self.soft = state
         if is_deposed:
             hint = self._peers.hint(state.leader_id)
             self.batches.refuse_after(-1, lambda: leader_changed(self._self_id, state.term, hint))
-        if state.may_miss_after is not None:
+        if is_salvaged:
             missing = state.may_miss_after
             _log.error("salvaged in term %d: acknowledged entries after %d may be missing", state.term, missing)
         self.tell_role()

@@ -158,7 +158,10 @@ class NodeTimers:
         is_stalled = since is not None and time.monotonic() - since > limit_ms / 1000
         if is_stalled != self.is_stalled:
             self.is_stalled = is_stalled
-            _log.error("the disk is stalled: %s (for more than %d ms)", is_stalled, limit_ms)
+            if is_stalled:
+                _log.error("the disk is stalled: a sync takes more than %d ms", limit_ms)
+            else:
+                _log.info("the disk is no longer stalled")
             self._node.on_disk_stalled(is_stalled=is_stalled)
 
 
