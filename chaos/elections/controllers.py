@@ -33,6 +33,8 @@ _CUT_OFF: Final = 0.1
 _DEPOSED: Final = 0.05
 """Probability that a controller is deposed as soon as it has taken a proposal, and answers that it does not lead."""
 _TAKEN_S: Final = 0.0001
+_UNTOLD_S: Final = 0.08
+"""After that all other answers of controllers take so much longer for as long: shorter than a lease."""
 
 Answered = Callable[[Command], None]
 Brokers = Mapping[int, BrokerOfControllers]
@@ -123,6 +125,7 @@ class SimControllers:
         still_ms = network.chance("still masters").choice(_STILL_MS)
         self._rules = rules = _Rules(network.faults.elects_anybody, still_ms, reads_by_log)
         self._agreement = agreement = Agreement(network, brokers)
+        self._untold_until_s = 0.0
         self._all = {name: _Controller(network, agreement, name, rules, brokers) for name in self.names}
         agreement.members = [one.quorum for one in self._all.values()]
 
@@ -166,6 +169,9 @@ class SimControllers:
     def ask(self, name: str, connection: object, command: Command, answered: Answered) -> None:
         """Let a controller serve a request; `answered` is called with the answer, or never."""
         one, late = self._all[name], self._network.chance("late proposals")
+        if command.code != RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET and self._network.now_s < self._untold_until_s:
+            tell = answered
+            answered = lambda answer: self._network.at(_UNTOLD_S, partial(tell, answer))  # noqa: E731
 
         def cut_off(answer: Command) -> None:
             if answer.code == ResponseCode.SUCCESS and self._network.chance("answers lost").random() < _CUT_OFF:
@@ -206,6 +212,7 @@ class SimControllers:
         joining = sorted(set(json.loads(bytes(proposal.body))["syncStateSet"]) - self.group.in_sync)
         if joining and one.leadership.leads and one.quorum is self._agreement.leader and not self._network.is_sound:
             self._agreement.lead(self._network.chance("deposed").choice(self._others()), openly=True)
+            self._untold_until_s = self._network.now_s + _UNTOLD_S
             self._brokers[joining[0]].die()
 
     def _look(self) -> None:

@@ -38,8 +38,6 @@ _CALM_S: Final = 1.6
 """After so long the last pause has ended, the last killed broker runs, and the last slow message has arrived."""
 _COPY_S: Final = 0.3
 _IN_FLIGHT_S: Final = 0.1
-_WITHOUT_LOST_S: Final = 1.0
-"""Within so long the controllers must agree that a killed slave leaves the set."""
 KINDS: Final = (
     (0.3, "cut"), (0.45, "isolate"), (0.65, "heal"), (0.75, "kill"), (0.8, "power_cut"), (0.9, "pause"),
     (0.94, "hand_over"), (0.97, "change_controller"), (1.0, "unheard"),
@@ -151,7 +149,7 @@ class ElectionSimulation:
         lost.kill()
         network.run_until(network.now_s + _IN_FLIGHT_S)
         count = len(acked)
-        if not network.run_until(network.now_s + _WITHOUT_LOST_S, lambda: len(acked) > count):
+        if not network.run_until(network.now_s + _RECOVERY_S, lambda: len(acked) > count):
             network.broken(f"{lost.name} is dead and {silent.name} silent: {self._controllers.group.in_sync} wait")
         network.heal()
         lost.start()

@@ -27,7 +27,7 @@ from ha.controller.core.model import Group
 from ha.controller.leadership import ControllerLeadership
 from ha.controller.requests import ControllerRequests
 from ha.core.elected_copies import ElectedCopies, Proposal
-from ha.elected.controllers import Controllers, ProposalResult
+from ha.elected.controllers import ControllerAnswer, Controllers, ProposalResult
 from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.connection import Connection
 from ledgermq.remoting.serving.answer import Answer
@@ -165,6 +165,11 @@ def _grant_to_any_member(
     return _heartbeat_fields(requests, beat, granted_s or 0.15)
 
 
+async def _forget_earlier_attempts(controllers: Controllers, *arguments: Any) -> ControllerAnswer:
+    """A broker believes that only the controller that answers can have decided its proposal."""
+    return (await _ask(controllers, *arguments))._replace(is_alone=True)
+
+
 async def _take_for_refused(
     controllers: Controllers, broker_id: int, master_epoch: int, proposal: Proposal
 ) -> ProposalResult:
@@ -213,7 +218,7 @@ async def _fail_afterwards(leadership: ControllerLeadership, group: Group) -> No
 
 
 _heartbeat, _heartbeat_fields = ControllerRequests._heartbeat, ControllerRequests._heartbeat_fields
-_propose, _replace = Controllers.propose, ControllerLeadership._replace
+_ask, _propose, _replace = Controllers.ask, Controllers.propose, ControllerLeadership._replace
 _elect = ControllerLeadership.elect
 _apply, _learn, _problem = AlterSet.apply, ElectedCopies.learn, AlterSet._problem
 _replace_if_lost = ControllerLeadership._replace_if_lost
@@ -233,6 +238,7 @@ BUGS: dict[str, tuple[int, Sequence[tuple[Any, str, Callable[..., Any]]]]] = {
     "a controller leaves out a broker's doubt": (6, [(ControllerRequests, "_heartbeat", _leave_out_the_doubt)]),
     "a lease that was not granted": (1, [(ControllerRequests, "_heartbeat_fields", _grant_to_any_member)]),
     "a proposal without an answer is taken for refused": (0, [(Controllers, "propose", _take_for_refused)]),
+    "an earlier attempt is forgotten": (10, [(Controllers, "ask", _forget_earlier_attempts)]),
     "an error that is only logged": (0, [(ControllerLeadership, "_replace", _fail_afterwards)]),
     "a lease is answered twice as long": (4, [(ControllerRequests, "_heartbeat_fields", _answer_twice_the_lease)]),
     "a resignation is not believed": (0, [(ControllerLeadership, "elect", _believe_no_resignation)]),
