@@ -4,7 +4,7 @@ import gc
 import importlib.util
 import itertools
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
 
@@ -121,6 +121,19 @@ def collector_as_it_is() -> Iterator[None]:
     """Keep brokers here from walking all objects of this process at each start; the collector is tested apart."""
     with mock.patch.multiple(QuietCollector, begin=mock.DEFAULT, end=mock.DEFAULT):
         yield
+
+
+@pytest.fixture
+def spend(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Spends so many seconds of processor time, by the clock of `TimeSlice`, which otherwise stands still."""
+    clock = [0.0]
+
+    def spend(seconds: float) -> None:
+        clock[0] += seconds
+
+    frozen = mock.Mock(monotonic=lambda: clock[0], thread_time=lambda: clock[0])
+    monkeypatch.setattr("store.time_slice.time", frozen)
+    return spend
 
 
 @pytest.fixture(autouse=True)

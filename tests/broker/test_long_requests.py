@@ -1,8 +1,7 @@
 """Long requests: slices in turns of the loop, one of a connection at a time, bounds, closed connections."""
 
 import asyncio
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import cast
 
 import pytest
@@ -27,6 +26,8 @@ def connection() -> Connection:
 
 
 class Desk:
+    spend: Callable[[float], None]
+
     def __init__(self) -> None:
         self.seen: list[str] = []
         self.failures: list[str] = []
@@ -42,14 +43,17 @@ class Desk:
     def steps(self, name: str, count: int = 3, step_s: float = 0.003) -> Iterator[None]:
         for _ in range(count):
             self.seen.append(name)
-            end = time.thread_time() + step_s
-            while time.thread_time() < end:
-                pass
+            self.spend(step_s)
             yield
         self.seen.append(name.upper())
 
     def begin(self, where: Connection, steps: Iterator[None], body: bytes = b"") -> None:
         self.long.begin(where, Command(202, body=body), steps)
+
+
+@pytest.fixture(autouse=True)
+def work_takes_what_a_test_says(spend: Callable[[float], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Desk, "spend", staticmethod(spend), raising=False)
 
 
 async def test_a_short_one_is_served_at_once() -> None:

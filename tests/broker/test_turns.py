@@ -2,8 +2,7 @@
 
 import asyncio
 import functools
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -27,20 +26,14 @@ async def many(client: MemoryClient) -> None:
         await send(client, b"m%d" % number, i=f"UNIQ_KEY\x010{number}\x02a\x01{number}\x02TAGS\x01T{number}\x02")
 
 
-def spin() -> None:
-    end = time.thread_time() + FILTER_SLICE_S * 1.5
-    while time.thread_time() < end:
-        pass
-
-
-async def test_between_costly_reads_the_loop_has_its_turns() -> None:
+async def test_between_costly_reads_the_loop_has_its_turns(spend: Callable[[float], None]) -> None:
     loop = asyncio.get_running_loop()
     turns, seen = TurnQueue(loop), []
 
     def read(name: str) -> None:
         seen.append(name)
         loop.call_soon(seen.append, "turn")
-        spin()
+        spend(FILTER_SLICE_S * 1.5)
 
     for name in "abc":
         turns.run(functools.partial(read, name))
@@ -63,7 +56,7 @@ async def test_a_read_put_off_comes_in_a_later_turn() -> None:
     await eventually(lambda: seen == ["a"])
 
 
-async def test_steps_are_taken_a_slice_at_a_time() -> None:
+async def test_steps_are_taken_a_slice_at_a_time(spend: Callable[[float], None]) -> None:
     loop = asyncio.get_running_loop()
     turns, seen = TurnQueue(loop), list[str]()
 
@@ -71,7 +64,7 @@ async def test_steps_are_taken_a_slice_at_a_time() -> None:
         for name in "abc":
             seen.append(name)
             loop.call_soon(seen.append, "turn")
-            spin()
+            spend(FILTER_SLICE_S * 1.5)
             yield
 
     turns.run_steps(steps())

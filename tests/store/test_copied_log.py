@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 from unittest.mock import Mock
@@ -110,23 +110,19 @@ def _rows(entries: Entries) -> list[tuple[int, int, int]]:
 
 
 async def test_records_are_dispatched_in_each_slice_however_long_finding_them_takes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spend: Callable[[float], None]
 ) -> None:
     monkeypatch.setattr(message_store, "_BATCH_BYTES", 16 << 10)
     store = await open_classic(tmp_path / "a", file_size=100_000)
     await put_all(store, [queued(store.store.queues.get(_WATCHED, 0), bytes(300)) for _ in range(200)])
-    log, turns, seen, clock = store.store.log, list[int](), list[int](), [0.0]
-    monkeypatch.setattr("store.time_slice.time", Mock(monotonic=lambda: clock[0], thread_time=lambda: clock[0]))
-
-    def spin(seconds: float) -> None:
-        clock[0] += seconds
+    log, turns, seen = store.store.log, list[int](), list[int]()
 
     class Source:
         window_bytes = 0
 
         def batches(self, start: int, end: int) -> Iterator[tuple[MappedFile, RecordBatch]]:
             turns.append(len(seen))
-            spin(2 * message_store.SLICE_S)
+            spend(2 * message_store.SLICE_S)
             source = log_batches()
             assert source is not None
             yield from source.batches(start, end)
@@ -134,7 +130,7 @@ async def test_records_are_dispatched_in_each_slice_however_long_finding_them_ta
     class Told(Recorder):
         def on_state_record(self, physical_offset: int, record: memoryview) -> None:
             seen.append(physical_offset)
-            spin(message_store.SLICE_S / 10)
+            spend(message_store.SLICE_S / 10)
 
     log_batches = log.batches
     monkeypatch.setattr(log, "batches", Source)

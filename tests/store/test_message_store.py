@@ -4,7 +4,7 @@ import asyncio
 import errno
 import os
 import struct
-import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -174,11 +174,13 @@ async def test_a_closed_store_refuses(rig: Rig) -> None:
 class Slow(Recorder):
     """A listener that each record keeps busy for a slice."""
 
+    def __init__(self, spend: Callable[[float], None]) -> None:
+        super().__init__()
+        self._spend = spend
+
     def on_state_record(self, physical_offset: int, record: memoryview) -> None:
         super().on_state_record(physical_offset, record)
-        end = time.thread_time() + message_store.SLICE_S * 1.5
-        while time.thread_time() < end:
-            pass
+        self._spend(message_store.SLICE_S * 1.5)
 
 
 def receive(rig: Rig, *bodies: bytes, topic: str = "T", start: int = 0, tags: str | None = None) -> None:
@@ -229,10 +231,12 @@ async def test_a_long_walk_gives_the_loop_its_turn(tmp_path: Path, monkeypatch: 
     assert rig.store.dispatched_offset == rig.log.confirm_offset
 
 
-async def test_one_record_that_takes_its_listener_long_is_a_slice_of_its_own(tmp_path: Path) -> None:
+async def test_one_record_that_takes_its_listener_long_is_a_slice_of_its_own(
+    tmp_path: Path, spend: Callable[[float], None]
+) -> None:
     rig = Rig(tmp_path, MemoryLog(FOLLOWING))
     rig.store.watch_topic("T")
-    rig.store.add_listener(slow := Slow())
+    rig.store.add_listener(slow := Slow(spend))
     rig.store.start()
     receive(rig, *[b"x"] * 10)
     for _ in range(3):  # as the messages of a leader that arrive together
@@ -242,7 +246,9 @@ async def test_one_record_that_takes_its_listener_long_is_a_slice_of_its_own(tmp
     assert rig.bodies() == [b"x"] * 10
 
 
-async def test_a_node_that_is_behind_goes_on_after_an_error_that_nobody_expects(tmp_path: Path) -> None:
+async def test_a_node_that_is_behind_goes_on_after_an_error_that_nobody_expects(
+    tmp_path: Path, spend: Callable[[float], None]
+) -> None:
     class Failing(Slow):
         def on_state_record(self, physical_offset: int, record: memoryview) -> None:
             super().on_state_record(physical_offset, record)
@@ -251,7 +257,7 @@ async def test_a_node_that_is_behind_goes_on_after_an_error_that_nobody_expects(
 
     rig = Rig(tmp_path, MemoryLog(FOLLOWING))
     rig.store.watch_topic("T")
-    rig.store.add_listener(Failing())
+    rig.store.add_listener(Failing(spend))
     rig.store.start()
     errors: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context["exception"]))
