@@ -45,6 +45,7 @@ class Shadow:
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        self._root_inode = root.stat().st_ino
         self._files: dict[int, _File] = {}
         self._directories: dict[int, _Directory] = {}
         for folder, _, names in os.walk(root):
@@ -152,7 +153,7 @@ class Shadow:
 
     def durable_file(self, path: str) -> bytes | None:
         """Return the durable content of the file with this durable path below the root; None without one."""
-        node: int | None = self.root.stat().st_ino
+        node: int | None = self._root_inode
         for name in path.split("/"):
             directory = None if node is None else self._directories.get(node)
             node = None if directory is None else directory.durable.get(name)

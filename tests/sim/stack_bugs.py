@@ -714,7 +714,7 @@ BUGS = (
     StackBug("rollbacks store the message", rollbacks_store_the_message, ("R32",), 104, "transactors"),
     StackBug("nobody asked about transactions", nobody_is_asked_about_transactions, ("R14",), 1395, "transactors"),
     StackBug("checkpoints of POP in memory only", checkpoints_live_in_memory, ("R14",), 656, "poppers"),
-    StackBug("acknowledgements of POP in memory only", acknowledgements_live_in_memory, ("R33",), 16667, "poppers"),
+    StackBug("acknowledgements of POP in memory only", acknowledgements_live_in_memory, ("R33",), 6583, "poppers"),
     StackBug(
         "acknowledgements of what an earlier leader gave forgotten",
         acknowledgements_of_what_an_earlier_leader_gave_are_forgotten,
@@ -735,7 +735,7 @@ BUGS = (
     ),
     StackBug("a queue gives what it gave", a_queue_gives_what_it_gave, ("R34", "R33"), 34, "poppers"),
     StackBug("revives forgotten", revives_are_forgotten, ("R35",), 34, "poppers"),
-    StackBug("orders of POP in memory only", orders_live_in_memory, ("R34",), 14758, "pops_in_order"),
+    StackBug("orders of POP in memory only", orders_live_in_memory, ("R34",), 1772, "pops_in_order"),
     StackBug(
         "an acknowledgement is of all before", an_acknowledgement_is_of_all_before, ("R36",), 5719, "pops_in_order"
     ),

@@ -140,8 +140,11 @@ class SimLoop:
 
     def run_event(self, event: Callable[[], object]) -> None:
         """Run an event in this process; raise an error that was left behind."""
-        with self.running():
+        events._set_running_loop(self.as_loop)
+        try:
             event()
+        finally:
+            events._set_running_loop(None)
         if self.errors:
             raise self.errors.pop(0)
 

@@ -4,6 +4,7 @@ cluster --frames--> SimTransport --> PeerInbox --> RaftNode --> EntryLog --> fil
 clients --> targets, metadata, offsets --> Appender --> MessageStore --> RaftLog --> ... --> done
 """
 
+from asyncio import events
 from collections.abc import Callable, Collection, Sequence
 from cProfile import Profile
 from dataclasses import replace
@@ -176,13 +177,17 @@ class StoreProcess(SimProcess, Machinery):
         Raises:
             ProcessDiesError: it died meanwhile.
         """
+        replaced = self._replaced
+        before, replaced.current = replaced.current, self
+        events._set_running_loop(self.loop.as_loop)
         try:
-            with self._replaced.running(self), self.loop.running():
-                if self._cluster.clock.now_us < self._accounts.counted_until_us:
-                    self._check_turn(event)
-                else:
-                    event()
+            if self._cluster.clock.now_us < self._accounts.counted_until_us:
+                self._check_turn(event)
+            else:
+                event()
         finally:
+            events._set_running_loop(None)
+            replaced.current = before
             self.note_reached()
         if self.files.is_dead:
             raise ProcessDiesError
@@ -204,12 +209,13 @@ class StoreProcess(SimProcess, Machinery):
 
     def note_reached(self) -> None:
         """Note how far this disk may be: dispatched up to the confirm offset, or ahead by installed tables."""
-        applied = self.parts.context.state.applied_offset
-        self.files.reached_offset = max(self.files.reached_offset, self.raft_log.confirm_offset, applied)
-        self._accounts.reached_offset = max(self._accounts.reached_offset, self.files.reached_offset)
-        self._accounts.deleted_to = max(self._accounts.deleted_to, self.raft_log.min_offset)
-        for _ in range(self.files.repaired()):
-            self.mark("damaged entry repaired")
+        files, accounts, log = self.files, self._accounts, self.raft_log
+        files.reached_offset = max(files.reached_offset, log.confirm_offset, self.parts.context.state.applied_offset)
+        accounts.reached_offset = max(accounts.reached_offset, files.reached_offset)
+        accounts.deleted_to = max(accounts.deleted_to, log.min_offset)
+        if files.rotten:
+            for _ in range(files.repaired()):
+                self.mark("damaged entry repaired")
 
     def _run(self, what: str, event: Callable[[], None]) -> None:
         self._cluster.run(self, what, event)
