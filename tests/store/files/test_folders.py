@@ -70,6 +70,33 @@ def test_a_folder_whose_name_cannot_be_made_durable_is_not_used(
         opening(tmp_path / name)
 
 
+def test_a_new_folder_in_one_that_may_not_be_read_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its name cannot be made durable."""
+
+    def refuse(path: Path) -> None:
+        raise PermissionError(path)
+
+    monkeypatch.setattr("store.files.folders.sync_directory", refuse)
+    with pytest.raises(DiskFailedError):
+        make_folder(tmp_path / "a")
+
+
+def test_a_folder_that_another_process_makes_at_the_same_moment_is_used(
+    tmp_path: Path, synced: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_dir = Path.is_dir
+
+    def look_too_early(path: Path) -> bool:
+        was_there = is_dir(path)
+        if not was_there:
+            path.mkdir()
+        return was_there
+
+    monkeypatch.setattr(Path, "is_dir", look_too_early)
+    make_folder(tmp_path / "a")
+    assert synced == [tmp_path]
+
+
 @pytest.mark.parametrize("is_there", [True, False])
 def test_a_folder_waits_for_a_descriptor(tmp_path: Path, is_there: bool) -> None:
     with limited_descriptors(), pytest.raises(NoDescriptorError):
