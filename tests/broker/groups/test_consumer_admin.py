@@ -10,7 +10,7 @@ from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
 from ledgermq.remoting.codec.command import RESPONSE_FLAG, Command
 from ledgermq.remoting.codec.lenient_json import loads
 from ledgermq.remoting.refusal import Cause, Refusal
-from tests.broker.conftest import Desk, MemoryClient, eventually, make_topic, pull_fields, send
+from tests.broker.conftest import Desk, MemoryClient, eventually, make_topic, pull_fields, send, topic_fields
 from tests.broker.groups.test_clients import beat, requests_of
 
 PULL = RequestCode.PULL_MESSAGE
@@ -80,7 +80,8 @@ async def test_a_reset_to_now_skips_what_is_there(client: MemoryClient) -> None:
         ({"topic": "none"}, ResponseCode.TOPIC_NOT_EXIST),
         ({"group": "none"}, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST),
         ({"queueId": "0", "offset": "4"}, ResponseCode.SYSTEM_ERROR),
-        ({"queueId": "7", "offset": "0"}, ResponseCode.INVALID_PARAMETER),
+        ({"queueId": "0", "offset": "-2"}, ResponseCode.SYSTEM_ERROR),
+        ({"queueId": "1", "offset": "0"}, ResponseCode.INVALID_PARAMETER),
         ({"timestamp": "soon"}, ResponseCode.SYSTEM_ERROR),
     ],
 )
@@ -113,22 +114,53 @@ async def test_offsets_of_more_queues_than_one_step_moves_are_all_moved(desk: De
     assert state.resets["T@g"] == dict.fromkeys(range(queues), 0)
 
 
-async def test_a_reset_of_which_one_step_is_refused_is_refused(
-    desk: Desk, client: MemoryClient, monkeypatch: pytest.MonkeyPatch
+async def test_a_reset_to_the_end_of_a_queue_is_taken(client: MemoryClient) -> None:
+    await three(client)
+    body = await ask(client, RESET, topic="T", group="g", queueId=0, offset=3, timestamp=-1)
+    assert list(body["offsetTable"].values()) == [3]
+
+
+async def test_a_reset_in_a_topic_without_queues_is_refused(client: MemoryClient) -> None:
+    await three(client)
+    await client.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, topic_fields("T", readQueueNums="0"))
+    answer = await client.ask(RESET, {"topic": "T", "group": "g", "timestamp": "0"})
+    assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, "No queues to reset in T.")
+
+
+async def test_only_offsets_in_topics_that_the_group_reads_are_given_to_another_unless_it_is_offline(
+    client: MemoryClient,
+) -> None:
+    await three(client)
+    await make_topic(client, "U")
+    for topic in ("T", "U"):
+        await commit(client, 1, topic=topic)
+    for offline, topics in (("false", ["T"]), ("true", ["T", "U"])):
+        fields = {"srcGroup": "g", "destGroup": "h", "topic": "", "offline": offline}
+        assert (await client.ask(RequestCode.CLONE_GROUP_OFFSET, fields)).code == 0
+        assert (await ask(client, RequestCode.QUERY_TOPICS_BY_CONSUMER, group="h"))["topicList"] == topics
+
+
+@pytest.mark.parametrize("name", ["reset", "commit_and_tell"])
+async def test_a_change_of_offsets_of_which_one_step_is_refused_is_refused(
+    desk: Desk, client: MemoryClient, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     await three(client, queues=130)
+    for queue in range(130):
+        await commit(client, 1, queue=queue)
     offsets = desk.parts.context.offsets
-    reset, parts = offsets.reset, []
+    change, parts = getattr(offsets, name), []
 
     def refuse_the_last(topic: str, group: str, part: dict[int, int], done: CommitDone) -> None:
         parts.append(part)
         if 129 in part:
             desk.parts.context.loop.call_later(0.05, done, Refusal(Cause.DISK_FULL, "full"))
         else:
-            reset(topic, group, part, done)
+            change(topic, group, part, done)
 
-    monkeypatch.setattr(offsets, "reset", refuse_the_last)
-    answer = await client.ask(RESET, {"topic": "T", "group": "g", "timestamp": "0", "isForce": "true"})
+    monkeypatch.setattr(offsets, name, refuse_the_last)
+    code = RESET if name == "reset" else RequestCode.CLONE_GROUP_OFFSET
+    fields = {"topic": "T", "group": "g", "timestamp": "0", "srcGroup": "g", "destGroup": "h", "offline": "true"}
+    answer = await client.ask(code, fields)
     assert (answer.code, len(parts)) == (ResponseCode.SERVICE_NOT_AVAILABLE, 3)
 
 
