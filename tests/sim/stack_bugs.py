@@ -727,7 +727,7 @@ BUGS = (
         "POP: clocks that are ahead no matter",
         clocks_that_are_ahead_are_no_matter,
         ("R14",),
-        154,
+        6583,
         "poppers clock_jumps",
     ),
     StackBug(
