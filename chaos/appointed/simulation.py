@@ -41,7 +41,7 @@ class AppointedSimulation:
     def run(self, seconds: float = RUN_S) -> AppointedSeen:
         """Run it; return what was observed."""
         self._world = world = World(self.plan)
-        with logged_errors(lambda text: world.judge.broken(world.now_s, text), [_DIVERGED]):
+        with logged_errors(lambda text: world.judge.broken(world.now_s, text), lambda error: error.msg == _DIVERGED):
             try:
                 self._run(int(seconds * 1e6))
             except Exception as error:  # any exception counts as a failure of this run

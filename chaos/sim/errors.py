@@ -1,7 +1,7 @@
 """The violations that end a run; each kind has its own exit code of `python -m chaos.sim`.
 
     0    nothing
-    10   SafetyViolation     an invariant is broken: R1 to R11, R13, R15 to R31 of `observer`
+    10   SafetyViolation     an invariant is broken: R1 to R11, R13, R15 to R37 of `observer`
     11   LivenessViolation   after all faults are repaired no leader, no commit or no equal logs in time (R14)
     12   anything else       the product or the simulator raised
     13   no exception        in many seeds a kind of fault or message never occurred, or few seeds count

@@ -60,8 +60,10 @@
     R35   a message has at most one copy in a group's retry topic              an entry is committed
     R36   POP in order: a message is given when an acknowledgement was sent    an answer comes
           for each before it in its queue, or it is given with it
+    R37   shipping code logs no error but those that a fault explains, see      after every event
+          `chaos.sim.stack.kit.EXPECTED_ERRORS`
 
-R20 to R23 and R25 to R36 are checked where whole brokers run, in `chaos.sim.stack`. R16 and R19 are stricter there:
+R20 to R23 and R25 to R37 are checked where whole brokers run, in `chaos.sim.stack`. R16 and R19 are stricter there:
 removed and recreated topics are distinguished, and topics and groups' offsets are compared with the committed log.
 R12 (membership) has nothing to check yet; R14 (liveness) is checked by `chaos.sim.run`. Logs are compared by hash
 chains, in one step. R1 to R13 are those of the Raft paper and thesis, numbered. Ours are R15 (for pre-vote), R16 (for

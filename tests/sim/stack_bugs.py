@@ -593,6 +593,16 @@ def revives_are_forgotten() -> Planted:
     return bug
 
 
+def an_error_is_only_logged() -> Planted:
+    save = StateSaver.save_soon
+
+    def fail_afterwards(saver: StateSaver) -> None:
+        save(saver)
+        raise ValueError("after the tables were saved")
+
+    return patch.object(StateSaver, "save_soon", fail_afterwards)
+
+
 @dataclass(frozen=True)
 class StackBug:
     """One bug, and what the simulation answers: a code of `chaos.sim.observer`, with a seed that finds it.
@@ -739,5 +749,6 @@ BUGS = (
     StackBug(
         "an acknowledgement is of all before", an_acknowledgement_is_of_all_before, ("R36",), 5719, "pops_in_order"
     ),
+    StackBug("an error is only logged", an_error_is_only_logged, ("R37",), 66),
     StackBug("received counts as committed", received_counts_as_committed, ("R20",), 66),
 )

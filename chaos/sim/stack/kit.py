@@ -1,16 +1,19 @@
 """StackKit: groups of whole brokers, for `chaos.sim.cluster`."""
 
+import asyncio
 import contextlib
 import gc
 import logging
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from random import Random
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
+from chaos.sim.errors import SafetyViolation
+from chaos.sim.logged_errors import logged_errors
 from chaos.sim.observer import Accounts
 from chaos.sim.pool import new_folder
 from chaos.sim.process import ClusterContext
@@ -19,6 +22,7 @@ from chaos.sim.stack.administrators import Administrator
 from chaos.sim.stack.callers import BatchCaller, Caller, MortalCallers
 from chaos.sim.stack.disk import StoreDisk
 from chaos.sim.stack.log import SimTransport, WatchedEvents, WatchedLog, WatchedNode
+from chaos.sim.stack.loop import SimLoop
 from chaos.sim.stack.members import SimMembers
 from chaos.sim.stack.nameservers import SimNameservers
 from chaos.sim.stack.node import StoreProcess
@@ -34,6 +38,63 @@ _OF_A_RAFT_LOG = {
     "LogEvents": WatchedEvents,
     "TcpTransport": SimTransport,
 }
+
+
+_NOTICED_US = 100_000
+"""So long after a pause a process may take its own standing still for a slow disk."""
+
+_FORGETTING = ("fault failed_disk", "fault failed_sync", "fault other_peers")
+"""A node remembers these when it starts again, though they are over."""
+
+
+def _is_full(disk: StoreDisk, _: Any) -> bool:
+    return disk.is_full
+
+
+def _has_failed(disk: StoreDisk, _: Any) -> bool:
+    return disk.has_failed
+
+
+def _is_rotten(disk: StoreDisk, _: Any) -> bool:
+    return bool(disk.rotten)
+
+
+def _is_slow(disk: StoreDisk, cluster: Any) -> bool:
+    process = cluster.processes.get(disk.name)
+    is_just_back = process is not None and process.paused_until_us >= cluster.clock.now_us - _NOTICED_US
+    return disk.is_stalled or disk.slow_factor > 1 or is_just_back  # a sync may have waited for the process itself
+
+
+def _may_have_forgotten(disk: StoreDisk, cluster: Any) -> bool:
+    names_others = cluster.peers_of[disk.name] != cluster.plan.names
+    return disk.amnesiac or bool(disk.rotten) or names_others or any(fault in cluster.marks for fault in _FORGETTING)
+
+
+def _has_no_sound_majority(_: StoreDisk, cluster: Any) -> bool:
+    sound = sum(disk.is_sound for disk in cluster.disks.values())
+    return bool(sound <= len(cluster.disks) // 2)
+
+
+EXPECTED_ERRORS: Mapping[str, Callable[[StoreDisk, Any], bool]] = {
+    "the disk is full: %s": _is_full,
+    "term %d cannot be saved; this node does not vote until the disk has room: %s": _is_full,
+    "dispatch stopped at %d and is tried again each second: %s": _is_full,
+    "topics, groups and offsets cannot be saved to %s, but are in the log: %s": (
+        lambda disk, _: disk.is_full or disk.has_failed
+    ),
+    "this node has left the work of its Raft group: %s": _has_failed,
+    "no checkpoint is written any more, and no file of the log is deleted: %s": _has_failed,
+    "old files of %s, from %s on, cannot all be deleted: %s": _has_failed,
+    "the disk is stalled: a sync takes more than %d ms": _is_slow,
+    "a damaged entry waits for a copy from a peer: %s": _is_rotten,
+    "the log cannot be read: %s; its queues are recovered from %d to %d": _is_rotten,
+    "this node neither votes nor counts towards a majority until a leader has brought it up to date: %s": (
+        _may_have_forgotten
+    ),
+    "salvaged in term %d: acknowledged entries after %d may be missing": _has_no_sound_majority,
+}
+"""Errors that are logged by right, by their text before its arguments are put in, and whether a fault excuses each: of
+the disk of the process that logs it, or of the cluster."""
 
 
 class StackKit:
@@ -61,7 +122,7 @@ class StackKit:
         self._mortals: list[MortalCallers] = []
         self._struck: list[SimMembers | MortalCallers] = []
         self._owed: list[Callable[[], Callable[[], str]]] = []
-        self._disabled = logging.root.manager.disable
+        self._errors = contextlib.ExitStack()
         self.replaced = replaced = Replacements(
             Random(f"world {seed}"), self._now, lambda name: self._cluster.wall_ahead_us(name) if self._cluster else 0
         )
@@ -70,10 +131,20 @@ class StackKit:
         replaced.classes["nameserver.server.QuietCollector"] = mock.Mock  # it would tune this process's collector
         replaced.classes["store.directory.boot._BOOT_ID"] = SimpleNamespace(read_text=lambda _: self._boot())
         replaced.begin()
-        logging.disable(logging.CRITICAL)
+        self._errors.enter_context(logged_errors(self._logged, self._is_expected))
 
     def _now(self) -> int:
         return 0 if self._cluster is None else self._cluster.clock.now_us
+
+    def _logged(self, text: str) -> None:
+        """Let the process that logged an error fail the run at the end of its event."""
+        loop: object = asyncio._get_running_loop()
+        if isinstance(loop, SimLoop) and not loop.is_stopped:
+            loop.errors.append(SafetyViolation("R37", text))
+
+    def _is_expected(self, record: logging.LogRecord) -> bool:
+        is_excused, process = EXPECTED_ERRORS.get(record.msg), self.replaced.current
+        return is_excused is not None and process is not None and is_excused(process.files, self._cluster)
 
     def _make(self, made: Any, *arguments: Any, **named: Any) -> Any:
         return made(self.replaced.current, *arguments, **named)
@@ -203,5 +274,5 @@ class StackKit:
         self.replaced.end()
         for disk in self._disks:  # closes some hundred descriptors; those of mappings are closed with the mappings
             disk.process_died()
-        logging.disable(self._disabled)
+        self._errors.close()
         shutil.rmtree(self._base, ignore_errors=True)
