@@ -175,7 +175,7 @@ class MappedFileQueue:
             nonlocal view, known, base, least, limit
             position = offset - base
             stop = position + size_bytes
-            if least <= position and stop <= limit and size_bytes <= CHUNK_BYTES and known[position >> CHUNK_SHIFT]:
+            if least <= position < stop <= limit and size_bytes <= CHUNK_BYTES and known[position >> CHUNK_SHIFT]:
                 return view[position:stop]
             found = slow(offset, size_bytes)
             file = self.file_at(offset)

@@ -51,6 +51,15 @@ def test_an_empty_directory_is_an_empty_log(tmp_path: Path) -> None:
     assert (queue.min_offset, queue.max_offset, queue.last(), queue.file_at(0)) == (0, 0, None, None)
 
 
+def test_a_reader_takes_a_place_of_no_bytes_as_slice_does(tmp_path: Path) -> None:
+    make_files(tmp_path, file_name(0))
+    queue = load(tmp_path)
+    read = queue.reader(0, SIZE, queue.slice)
+    assert bytes(read(0, 0)) == b"", "what a damaged unit of a queue says"
+    assert bytes(read(0, 1)) == b"x"
+    assert bytes(read(0, 0)) == bytes(read(1, 0)) == b""
+
+
 def test_loaded_files_count_as_full_until_they_are_cut(tmp_path: Path) -> None:
     make_files(tmp_path, file_name(SIZE), file_name(2 * SIZE))
     queue = load(tmp_path)
