@@ -7,7 +7,8 @@
 synced state, for simulations with a power cut now and then. Both give a `Moment` to `chaos.crash.disk`.
 
 A sync that fails marks the dirty pages clean, as Linux does: they stay in the page cache, and no later sync writes them
-unless the program stores into the page again. A store is noticed by its change of the content.
+unless the program stores into the page again. A store into a mapping is noticed by its change of the content only: of
+one that restores what was there the caller tells by `written`.
 """
 
 import os
@@ -56,9 +57,9 @@ class Shadow:
 
     # -- calls of the program
 
-    def written(self, descriptor: int, start: int, size: int) -> None:
-        """Note that a file call wrote this range: its pages are dirty now."""
-        file = self._files.get(os.fstat(descriptor).st_ino)
+    def written(self, file_: int | Path, start: int, size: int) -> None:
+        """Note that this range of a file, given by its descriptor or path, was written: its pages are dirty now."""
+        file = self._files.get(os.stat(file_).st_ino)  # noqa: PTH116 - or a descriptor
         if file is not None and file.lost:
             for page in range(start // PAGE, -(-(start + size) // PAGE)):
                 file.lost.pop(page, None)

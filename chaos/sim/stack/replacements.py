@@ -30,6 +30,7 @@ from chaos.sim.stack.threads import SimEvent, SimFuture, SimThread, SimWorker, T
 from dledger.log import hard_state
 from store.files import allocator, deleted_files, disk, trash
 from store.log import flusher
+from store.queues.queue_file import QueueFile
 from store.timer.placing import TimerIndexConfig
 
 EPOCH_NS = 1_700_000_000 * 10**9
@@ -87,6 +88,7 @@ class Replacements:
         put(os, "open", self._open(os.open))
         put(os, "close", self._close(os.close))
         put(Path, "open", self._path_open(Path.open))
+        put(QueueFile, "clear_from", self._clear_from(QueueFile.clear_from))
         put(disk, "sync_file_system", self._sync_file_system)
         put(disk, "_device", lambda _: id(self.current))
         put(disk, "free_bytes", lambda _: 0 if self.current is not None and self.current.files.is_full else 1 << 40)
@@ -209,6 +211,16 @@ class Replacements:
             for folder in reversed(folders):
                 files.shadow.names_change(folder)
             return result
+
+        return call
+
+    def _clear_from(self, original: Callable[[QueueFile, int], None]) -> Callable[[QueueFile, int], None]:
+        """Replace `clear_from`: recovery may store the same units again, and so change nothing, behind a cut."""
+
+        def call(file: QueueFile, position: int) -> None:
+            original(file, position)
+            if self.current is not None and position < file.size_bytes:
+                self.current.files.shadow.written(file.path, position, file.size_bytes - position)
 
         return call
 
