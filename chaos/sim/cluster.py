@@ -114,12 +114,24 @@ class SimCluster:
 
     def ahead_since_us(self, since_us: int) -> tuple[int, int]:
         """Return the least and the most by which any wall clock was ahead at any time from `since_us` to now."""
+        first, later = self._aheads_us(since_us)
+        return min(first + later), max(first + later)
+
+    def rise_since_us(self, since_us: int) -> int:
+        """Return by how much any wall clock, from `since_us` to now, was ahead of what any was then or earlier."""
+        first, later = self._aheads_us(since_us)
+        least, rise = min(first), max(first) - min(first)
+        for ahead_us in later:
+            least, rise = min(least, ahead_us), max(rise, ahead_us - least)
+        return rise
+
+    def _aheads_us(self, since_us: int) -> tuple[list[int], list[int]]:
+        """Return by how much wall clocks were ahead at `since_us`, and after each jump from then to now, in order."""
         self._all_jumps.update(dict.fromkeys(self.clock_jumps))
         last = dict.fromkeys(self.plan.names, 0)
         last |= {jump.name: jump.ahead_us for jump in self._all_jumps if jump.at_us <= since_us}
         later = [jump.ahead_us for jump in self._all_jumps if since_us < jump.at_us <= self.clock.now_us]
-        values = [*last.values(), *later, *([] if self.clock_jumps else [0])]
-        return min(values), max(values)
+        return list(last.values()), later if self.clock_jumps else [*later, 0]
 
     def next_message(self) -> int:
         """Return the number of a client's next message, unique in this run."""

@@ -66,6 +66,7 @@ class Taken:
             led or none, so that no record counts as containing it.
         since_us: virtual time at which the program asked for it.
         until_ms: Unix ms before which no other consumer may get it, by the clock of the node that gave it.
+        ahead_ms: most ms by which that clock was ahead then.
         reign: see `PopAccount.reign`, when it was given, hidden or acknowledged last; None: not certain, or its leader
             may not have known that it was given.
         is_acked: whether it was acknowledged in time.
@@ -76,6 +77,7 @@ class Taken:
     known_at: int
     since_us: int
     until_ms: float
+    ahead_ms: float
     reign: int | None
     is_acked: bool = False
 
@@ -86,7 +88,7 @@ class PopAccount:
     An acknowledged message may not come again, itself or as a copy in the retry topic (R33), nor any other before its
     time is over (R34). That holds while the same node leads and is writable, and later if the log has a later record of
     the group's progress from that node, which contains everything new. If wall clocks are wrong, a message may come
-    earlier by as much as the clock of any node is ahead of the clock by which it was given.
+    earlier by as much as the clock of any node is ahead of what it, or that of another node, was since it was given.
     In the end an acknowledgement must have been sent for each message (it may have arrived even without an answer), or
     it has a copy, unless its log file was deleted before (R14).
     """
@@ -138,9 +140,10 @@ class PopAccount:
         handles = [message.handle for message in messages]
         self._judge(name, handles, reign)
         for handle in handles:
-            until_ms = handle.pop_ms + handle.invisible_ms
+            until_ms, ahead_ms = handle.pop_ms + handle.invisible_ms, self._ahead_ms(handle, since_us)
             known_ms = self.now_ms if self._are_clocks_wrong else handle.pop_ms
-            self._taken[_place_of(handle)] = Taken(_key(handle), known_ms, self._log_end, since_us, until_ms, reign)
+            taken = Taken(_key(handle), known_ms, self._log_end, since_us, until_ms, ahead_ms, reign)
+            self._taken[_place_of(handle)] = taken
 
     def _judge(self, name: str, handles: Sequence[PopHandle], reign: int | None) -> None:
         for place in map(_place_of, handles):
@@ -170,7 +173,12 @@ class PopAccount:
 
     def _ends_ms(self, taken: Taken) -> float:
         """Return the earliest time by the right clock at which another consumer may get the message."""
-        return taken.until_ms - float(self._cluster.ahead_since_us(taken.since_us)[1]) / 1000
+        return taken.until_ms - taken.ahead_ms - float(self._cluster.rise_since_us(taken.since_us)) / 1000
+
+    def _ahead_ms(self, handle: PopHandle, since_us: int) -> float:
+        """Return the most by which the clock of the node was ahead that gave this handle for a request of that time."""
+        most_us = self._cluster.ahead_since_us(since_us)[1]
+        return min(float(most_us) / 1000, handle.pop_ms - (EPOCH_NS / 1e6 + since_us / 1000))
 
     def ends_soon(self, handle: PopHandle, invisible_ms: int) -> None:
         """Note a request for another invisible time, which the leader may know from now on."""
@@ -184,6 +192,7 @@ class PopAccount:
         taken = self._of(before)
         if taken is not None and self.now_ms < self._ends_ms(taken):
             taken.key, taken.until_ms, taken.since_us = _key(after), after.pop_ms + after.invisible_ms, since_us
+            taken.ahead_ms = self._ahead_ms(after, since_us)
             self._answered(taken, reign)
 
     def _answered(self, taken: Taken, reign: int | None) -> None:
@@ -324,6 +333,8 @@ class Popper(Caller):
             await self._make_topic(TOPIC)
         reign, since_us = self._account.reign(), self._cluster.clock.now_us
         invisible_s, held_s = self._dice.choice(_INVISIBLE_S), self._dice.choice(_HELD_S)
+        if self._is_thorough:
+            invisible_s = min(_INVISIBLE_S)  # a lost acknowledgement of a queue in order holds up the others so long
         self._attempts += 1
         command = pop_command(
             _GROUP, _WANTED, 1 + self._pick(_AT_ONCE), invisible_s, held_s,
