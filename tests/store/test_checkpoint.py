@@ -90,6 +90,20 @@ async def test_much_that_was_dispatched_is_checkpointed_before_its_time(
     await store.close()
 
 
+async def test_records_that_are_not_flushed_have_no_part_in_the_time_up_to_which_java_believes_the_log(
+    tmp_path: Path,
+) -> None:
+    store = await open_classic(tmp_path, flush_interval_ms=3_600_000)
+    for _ in range(2):
+        await put_all(store, [queued(store.store.queues.get("T", 0))])
+        await eventually(lambda: store.store.dispatched_offset == store.store.log.max_offset)
+        store.checkpointer._save(store.checkpointer._capture())
+    found = StoreCheckpointFile(tmp_path).found
+    assert found.progress is not None and found.progress.flushed_offset == 0 < found.progress.dispatched_offset
+    assert found.log_timestamp == 0 < found.queues_timestamp
+    await store.close()
+
+
 async def test_after_queues_were_dropped_a_crash_does_not_cost_the_whole_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -255,6 +255,18 @@ async def test_a_stop_after_a_failed_sync_of_the_log_is_not_clean(
     await again.close()
 
 
+async def test_a_stop_while_the_queues_have_more_than_a_log_that_began_anew_is_not_clean(tmp_path: Path) -> None:
+    store = await open_classic(tmp_path, flush_mode=FlushMode.SYNC)
+    await write(store, 0, 10)
+    assert isinstance(store.store.log, CommitLog)
+    store.store.log.restart(0)  # and the disk refuses to restart the queues
+    await store.close()
+    assert (tmp_path / "abort").exists()
+    again = await open_classic(tmp_path)
+    assert contents(again) == []
+    await again.close()
+
+
 async def test_the_ends_of_queues_over_a_trimmed_log_are_believed(tmp_path: Path) -> None:
     store = await open_classic(tmp_path)
     await write(store, 0, 100)

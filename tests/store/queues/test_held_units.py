@@ -441,18 +441,35 @@ async def test_a_checkpoint_waits_for_room_for_held_units(tmp_path: Path) -> Non
     assert not (tmp_path / "a" / "abort").exists()
 
 
-async def test_units_that_come_into_a_mapped_file_before_the_next_checkpoint_are_synced_for_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_units_that_come_into_a_mapped_file_before_the_next_checkpoint_are_synced_for_it(tmp_path: Path) -> None:
     opened = await open_holding(tmp_path)
     await put(opened, "A")
     with mock.patch.object(QueueFile, "write", side_effect=DiskFullError(tmp_path, 20)):
         await saved(opened)
-    monkeypatch.setattr(held_units, "UNITS_MAX", 0)
-    opened.store.queues.get("A", 0).reserve(2)
+    opened.store.queues.get("A", 0).reserve(UNITS + 1)
+    assert opened.store.queues.held.count == 0
     opened.checkpointer._pending = opened.checkpointer._capture()
     assert opened.checkpointer._write_held(1.0)
     assert [file.path.parent.parent.name for file in opened.checkpointer._pending.files] == ["A"]
+    assert opened.store.queues.held.take_moved() == [], "the next one has no more of it to sync"
+    await opened.close()
+
+
+async def test_files_of_a_checkpoint_that_found_no_room_are_synced_for_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = await open_holding(tmp_path)
+    opened.store.queues.get("M", 0).reserve(UNITS + 1)  # maps its files
+    await put(opened, "M", "A")
+    sync = mock.Mock(wraps=opened.checkpointer._queue_sync.sync)
+    monkeypatch.setattr(opened.checkpointer._queue_sync, "sync", sync)
+    with mock.patch.object(QueueFile, "write", side_effect=DiskFullError(tmp_path, 20)):
+        await saved(opened)
+    assert not sync.called
+    await saved(opened)
+    progress = StoreCheckpointFile(tmp_path).found.progress
+    assert progress is not None and progress.unit_count == 2
+    assert {file.path.parent.parent.name for file in sync.call_args.args[0]} == {"M", "A"}
     await opened.close()
 
 
@@ -723,6 +740,7 @@ async def test_noted_units_are_written_before_the_log_is_too_long_and_when_memor
     with monkeypatch.context() as patch:
         patch.setattr(held_units, "UNITS_MAX", 8)
         assert not opened.checkpointer._is_note_enough()
+    with monkeypatch.context() as patch:
         patch.setattr(opened.store, "disk_full", "there is no room")
         assert not opened.checkpointer._is_note_enough()
     await noted(opened)
