@@ -457,7 +457,7 @@ class ConsumeQueue(_OftenUsed):
             return 0
         start = self.max_offset if self._held is None else self._held_start
         limit = min(start + HELD_MAX, self.file_end(start))
-        if end_offset > limit or (end_offset > self._end_of_given() and not memory.may_take(self)):
+        if end_offset > limit or (end_offset > self._end_of_given() and not memory.may_take()):
             return 0
         return end_offset if memory.is_half_full else min(end_offset + max(ROOM_AHEAD, end_offset - start), limit)
 

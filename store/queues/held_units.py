@@ -31,7 +31,6 @@ MAPPED_MIN = 256
 class Holder(Protocol):
     """A queue, as far as its held units are concerned; see `ConsumeQueue`."""
 
-    is_removed: bool
     counted_units: int
 
     def held_below(self, end_offset: int) -> bytes:
@@ -65,18 +64,18 @@ class HeldUnits:
         self.count = 0
         self._moved: dict[Holder, None] = {}
 
-    def may_take(self, queue: Holder) -> bool:
-        """Return whether the queue may hold another unit, as far as the others leave room."""
-        return self.count < UNITS_MAX and (queue in self.queues or len(self._mapped) >= self._mapped_min)
+    def may_take(self) -> bool:
+        """Return whether a queue may be given room for more units, as far as the others leave some."""
+        return self.count < UNITS_MAX and len(self._mapped) >= self._mapped_min
 
     def note_moved(self, queue: Holder) -> None:
         """Note that held units came into a mapped file: an earlier checkpoint has counted them and did not sync it."""
         self._moved[queue] = None
 
     def take_moved(self) -> list[Holder]:
-        """Return the queues that were noted as moved since the last call, and that are not removed."""
+        """Return the queues that were noted as moved since the last call; one that was removed has no files."""
         moved, self._moved = self._moved, {}
-        return [queue for queue in moved if not queue.is_removed]
+        return list(moved)
 
     @property
     def is_half_full(self) -> bool:

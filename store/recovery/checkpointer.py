@@ -326,8 +326,7 @@ class StoreCheckpointer:
                 elif units := queue.held_below(queue.counted_units):
                     captured.noted[queue] = units
                 captured.holding.pop()
-                if not queue.is_removed:
-                    captured.files.extend(queue.take_unflushed())
+                captured.files.extend(queue.take_unflushed())
                 if time.monotonic() >= end_s:
                     return not captured.holding
         except DiskFullError as error:

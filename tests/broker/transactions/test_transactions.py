@@ -11,6 +11,7 @@ from typing import Any
 import orjson
 import pytest
 
+from broker.delay.deliveries import DeliveryKind
 from broker.transactions import service as service_module
 from broker.transactions.copies import TransactionCopies
 from broker.transactions.halves import half_of
@@ -714,6 +715,31 @@ async def test_a_message_is_not_put_back_while_the_log_cannot_tell_whether_it_wa
     assert await resume(desk) == 0
 
 
+async def test_a_message_whose_commit_was_not_stored_can_be_committed_again(
+    desk: Desk, client: MemoryClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await make_topic(client, "T", 2)
+    sent = await send_half(client, CHECK_IMMUNITY_TIME_IN_SECONDS=3600)
+
+    def refuse(_: QueuedDraft, done: Callable[[Refusal], None]) -> None:
+        asyncio.get_running_loop().call_soon(done, Refusal(Cause.MESSAGE_ILLEGAL, "no"))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(desk.parts.context.appender, "add", refuse)
+        assert (await end(client, sent, COMMIT)).code == 1
+    assert desk.parts.transactions.service._deliveries.tokens(DeliveryKind.TRANSACTION) == [], "the mark may go on"
+    assert (await end(client, sent, COMMIT)).code == 0
+    assert len(of(desk, "T")) == 1
+
+
+async def test_the_node_that_gave_a_message_up_puts_it_back_without_a_search_of_the_log(
+    given_up: tuple[Desk, Command], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk, _ = given_up
+    monkeypatch.setattr(desk.parts.transactions.service, "look_for_commit", None)
+    assert await resume(desk) == 0
+
+
 async def test_a_message_that_could_not_be_put_back_may_still_be_committed(
     given_up: tuple[Desk, Command], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -727,6 +753,50 @@ async def test_a_message_that_could_not_be_put_back_may_still_be_committed(
         assert await resume(desk) == 14
     assert (await end(desk.client(), sent, COMMIT)).code == 0
     assert len(of(desk, "T")) == 1
+
+
+async def test_a_commit_that_comes_while_a_message_that_was_given_up_is_put_back_does_not_store_it_beside_the_copy(
+    given_up: tuple[Desk, Command],
+) -> None:
+    desk, sent = given_up
+    resumed = asyncio.create_task(resume(desk))
+    await asyncio.sleep(0)
+    assert (await end(desk.client(), sent, COMMIT)).code == NOT_OPEN
+    assert await resumed == 0
+    await eventually(lambda: desk.parts.transactions.service.open_count == 1)
+    assert of(desk, "T") == []
+
+
+async def test_a_node_that_leads_again_decides_nothing_by_what_it_knew_before(given_up: tuple[Desk, Command]) -> None:
+    """Another leader may have decided it since."""
+    desk, sent = given_up
+    committed = await send_half(desk.client(), "other", CHECK_IMMUNITY_TIME_IN_SECONDS=3600)
+    assert (await end(desk.client(), committed, COMMIT)).code == 0
+    await eventually(lambda: desk.parts.context.state.offsets.get(HALF_KEY) == {0: 4}, "the op records")
+    desk.parts.transactions.service.resume()
+    for one in (sent, committed):
+        assert (await end(desk.client(), one, COMMIT)).code == NOT_OPEN
+    assert len(of(desk, "T")) == 1
+
+
+@pytest.mark.parametrize("is_later_run", [False, True])
+async def test_a_message_is_not_given_up_any_more_if_it_may_be_put_back_or_decided_elsewhere(
+    given_up: tuple[Desk, Command], monkeypatch: pytest.MonkeyPatch, is_later_run: bool
+) -> None:
+    """A commit of it might be the second one."""
+    desk, sent = given_up
+    await eventually(lambda: desk.parts.context.state.offsets.get(HALF_KEY) == {0: 3}, "the op record")
+    dones: list[Callable[[Refusal], None]] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(desk.parts.context.appender, "add", lambda _, done: dones.append(done))
+        resumed = asyncio.create_task(resume(desk))
+        await eventually(lambda: bool(dones))
+    if is_later_run:
+        desk.parts.transactions.service.resume()
+    dones[0](Refusal(Cause.DISK_FULL if is_later_run else Cause.NO_QUORUM, "no"))
+    assert await resumed != 0
+    assert (await end(desk.client(), sent, COMMIT)).code == NOT_OPEN
+    assert of(desk, "T") == []
 
 
 async def test_a_producer_is_not_told_that_a_message_is_committed_which_an_earlier_leader_had_deleted(
@@ -764,6 +834,7 @@ async def test_a_message_that_was_given_up_can_be_asked_about_again(desk: Desk, 
     (record,) = of(desk, GIVEN_UP_TOPIC)
     assert (await client.ask(RESUME, {"msgId": record.offset_message_id, "topic": "T"})).code == 0
     await eventually(lambda: desk.parts.transactions.service.open_count == 1)
+    assert of(desk, HALF_TOPIC)[3].property_map["TRANSACTION_CHECK_TIMES"] == "0"
     assert (await client.ask(RESUME, {"msgId": record.offset_message_id})).code == 0  # once is enough
     assert desk.parts.transactions.service.open_count == 1
     await beat(client)
