@@ -447,7 +447,7 @@ class StoreCheckpointer:
                 raise
             return error
         if checkpoint.progress is not None:
-            self.saved_offset = min(checkpoint.progress.flushed_offset, checkpoint.progress.dispatched_offset)
+            self.saved_offset = checkpoint.progress.dispatched_offset
         self._last = checkpoint
         return None
 
