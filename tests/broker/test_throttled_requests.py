@@ -1,13 +1,17 @@
 """Requests that read messages wait while there is no room for their answers, and are served when there is."""
 
 import asyncio
+from collections.abc import Callable
+from typing import cast
 
 import pytest
 
+from broker import throttled_requests
 from broker.pull import query
-from broker.throttled_requests import _COUNT_MAX, _OF_CONNECTION_MAX
+from broker.throttled_requests import _COUNT_MAX, _OF_CONNECTION_MAX, ThrottledRequests
 from ledgermq.message.record import decode_records
 from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
+from ledgermq.remoting.codec.command import Command
 from ledgermq.remoting.connection import Connection
 from tests.broker.conftest import Desk, MemoryClient, eventually, make_topic, pull_fields, send
 from tests.broker.pop.support import pop_fields
@@ -70,6 +74,8 @@ async def test_requests_that_wait_are_bounded_and_go_with_their_connection(
         full.add(one.connection)
         for _ in range(_OF_CONNECTION_MAX):
             one.start(*READS[0])
+        if one is clients[0]:
+            assert (await one.ask(*READS[0])).code == ResponseCode.SYSTEM_BUSY, "others may still wait"
     assert len(throttled) == _COUNT_MAX
     assert (await clients[0].ask(*READS[0])).code == ResponseCode.SYSTEM_BUSY
     full.add(client.connection)
@@ -106,6 +112,37 @@ async def test_a_further_request_does_not_overtake_those_of_its_connection_that_
     for opaque in reversed(asked):
         await client.answer_to(opaque)
     assert list(client.answers)[-3:] == asked
+
+
+class Peer:
+    """What is asked of a connection here."""
+
+    is_full = True
+    is_closed = False
+
+
+def test_those_that_wait_are_served_in_slices_one_after_the_other_and_without_a_rest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(throttled_requests, "_SLICE_S", -1.0)  # over at once
+    served: list[object] = []
+    later: list[tuple[float, Callable[[], None]]] = []
+    throttled = ThrottledRequests(lambda seconds, step: later.append((seconds, step)))
+    throttled.serve_late = lambda _, connection, __: served.append(connection)
+    serve = throttled.guard(lambda *_: None)
+    peers = [Peer(), Peer()]
+    for peer in peers:
+        serve(cast(Connection, peer), Command(RequestCode.PULL_MESSAGE))
+    ((seconds, step),) = later
+    assert seconds == 0.0
+    step()
+    assert (served, later[1][0] > 0.0) == ([], True), "none has room"
+    for peer in peers:
+        peer.is_full = False
+    later[1][1]()
+    assert (served, later[2][0]) == ([peers[1]], 0.0), "the other was looked at before"
+    later[2][1]()
+    assert (served, len(throttled), len(later)) == (peers[::-1], 0, 3)
 
 
 async def test_searches_by_key_are_bounded(client: MemoryClient, monkeypatch: pytest.MonkeyPatch) -> None:
