@@ -126,7 +126,11 @@ class TransactionRequests:
 
         def steps() -> Steps:
             try:
-                yield from self._service.look_for_commit(record)
+                for _ in self._service.look_for_commit(record):
+                    yield
+                    if connection.is_closed:
+                        return
+                    self._role.check_writable()
             except Refusal as refusal:
                 connection.refuse(command, refusal)
                 return

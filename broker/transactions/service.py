@@ -15,6 +15,7 @@ import contextlib
 import logging
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Generator, Iterable, Iterator
+from itertools import islice
 from typing import Final, TypeVar
 
 from broker.context import BrokerContext
@@ -45,6 +46,9 @@ _Value = TypeVar("_Value")
 
 _SLICE_S: Final = 0.005
 _RETRY_SECONDS: Final = 1.0
+_LOOKED: Final = 16
+"""Records in which a commit is looked for in one step."""
+
 _REMEMBERED_MAX: Final = 1 << 16
 """Commits that are remembered for producers that ask again, since the answer was lost; and messages given up."""
 
@@ -222,12 +226,18 @@ class TransactionService:
             Refusal: DISK_FAILED, the log cannot be read now.
         """
         first, store = self._first_of(record), self._store
+        run, before, at, end = -1, 0, 0, 0
         try:
-            for _, later in store.log.walk(record.physical_offset, store.log.confirm_offset):
-                origin, is_commit = origin_of(later)
-                if is_commit and self._is_copy(record, first, origin):
-                    _remember(self._committed, first, None)
-                    return
+            while run != self._run or at > before:  # another leader may have committed it, if this one was away
+                if run != self._run:
+                    run, at, end = self._run, record.physical_offset, store.log.confirm_offset
+                before = at
+                for place, later in islice(store.log.walk(at, end), _LOOKED):  # no view is kept: files may be deleted
+                    at = place + len(later)
+                    origin, is_commit = origin_of(later)
+                    if is_commit and self._is_copy(record, first, origin):
+                        _remember(self._committed, first, None)
+                        return
                 yield
         except (CorruptRecordError, StoreError) as error:
             raise Refusal(Cause.DISK_FAILED, str(error)) from error

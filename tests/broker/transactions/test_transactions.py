@@ -24,7 +24,16 @@ from ledgermq.remoting.refusal import Cause, Refusal
 from store.errors import DiskReadError
 from store.log.drafts import QueuedDraft
 from store.message_reader import MessageReader
-from tests.broker.conftest import Desk, MemoryClient, eventually, make_topic, send, send_fields, small_config
+from tests.broker.conftest import (
+    Desk,
+    MemoryClient,
+    eventually,
+    log_state,
+    make_topic,
+    send,
+    send_fields,
+    small_config,
+)
 
 HALF_TOPIC, OP_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 GIVEN_UP_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
@@ -695,6 +704,79 @@ async def test_after_a_restart_a_message_that_was_given_up_is_put_back_once(
     await eventually(lambda: desk.parts.transactions.service.open_count == 1)
     assert await resume(desk) == 0
     assert desk.parts.transactions.service.open_count == 1
+
+
+@pytest.fixture
+async def looking(
+    given_up: tuple[Desk, Command], monkeypatch: pytest.MonkeyPatch
+) -> tuple[Desk, Command, MemoryClient, Iterator[None]]:
+    """Besides, a client that has asked for a check again, and the rest of the search for a commit."""
+    desk, sent = given_up
+    for _ in range(40):
+        await send(desk.client(), bytes(90_000))
+    await desk.stop()
+    await desk.start()
+    client, (record,), searches = desk.client(), of(desk, GIVEN_UP_TOPIC), list[Iterator[None]]()
+    with monkeypatch.context() as patch:
+        patch.setattr(desk.parts.context.turns, "run_steps", searches.append)
+        client.start(RESUME, {"msgId": record.offset_message_id})
+    (search,) = searches
+    next(search)
+    return desk, sent, client, search
+
+
+async def test_a_search_begins_again_if_others_led_meanwhile_and_finds_what_they_committed(
+    looking: tuple[Desk, Command, MemoryClient, Iterator[None]],
+) -> None:
+    desk, sent, client, search = looking
+    service, (record,), outcomes = desk.parts.transactions.service, of(desk, GIVEN_UP_TOPIC), list[object]()
+
+    async def lead(generation: int) -> None:
+        desk.parts.on_role_change(log_state(writable=False, generation=generation))
+        desk.parts.on_role_change(log_state(writable=True, generation=generation + 1))
+        ready = asyncio.Event()
+        service.when_ready(ready.set)
+        await ready.wait()
+
+    await lead(7)
+    assert service.ask_again(record, outcomes.append)
+    await eventually(lambda: bool(outcomes) and service.open_count == 1)
+    ops = len(of(desk, OP_TOPIC))
+    assert (await end(desk.client(), sent, COMMIT)).code == 0
+    await eventually(lambda: len(of(desk, OP_TOPIC)) > ops)
+    await lead(9)
+    assert service.open_count == 0
+    assert len(list(search)) > 1
+    assert ((await client.answer_to(1)).code, service.open_count) == (1, 0)
+
+
+async def test_a_search_ends_when_this_node_leads_no_more(
+    looking: tuple[Desk, Command, MemoryClient, Iterator[None]],
+) -> None:
+    desk, _, client, search = looking
+    desk.parts.on_role_change(log_state(writable=False, generation=7))
+    assert not list(search)
+    assert (await client.answer_to(1)).code == 14
+
+
+async def test_a_search_ends_with_an_answer_when_the_log_is_cleaned_meanwhile(
+    looking: tuple[Desk, Command, MemoryClient, Iterator[None]],
+) -> None:
+    desk, _, client, search = looking
+    desk.store.log.trim(desk.store.log.confirm_offset)
+    await eventually(lambda: desk.store.log.min_offset > 0)
+    assert len(list(search)) == 1
+    assert "There is nothing at offset" in str((await client.answer_to(1)).remark)
+
+
+async def test_a_search_for_a_client_that_has_gone_makes_way_for_another_one(
+    looking: tuple[Desk, Command, MemoryClient, Iterator[None]],
+) -> None:
+    desk, _, client, search = looking
+    assert await resume(desk) == 2
+    client.close()
+    assert not list(search)
+    assert await resume(desk) == 0
 
 
 async def test_a_message_is_not_put_back_while_the_log_cannot_tell_whether_it_was_committed(
