@@ -71,6 +71,22 @@ async def test_a_nameserver_that_knows_no_broker_hides_no_other_one(start_cluste
         assert (await admin.create_topic("T", queue_count=3)).write_queues
 
 
+async def test_lists_that_are_asked_for_at_once_find_the_nameserver_that_knows_a_broker(
+    start_cluster: StartCluster,
+) -> None:
+    cluster = await start_cluster(nameserver_count=2)
+    (broker,) = await cluster.add()
+    broker.handlers[RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG] = lambda connection, command: connection.respond(
+        command, 0, {}, b'{"subscriptionGroupTable":{}}'
+    )
+    empty = b'{"brokerAddrTable":{},"clusterAddrTable":{}}'
+    cluster.nameserver.handlers[RequestCode.GET_BROKER_CLUSTER_INFO] = lambda connection, command: connection.respond(
+        command, 0, {}, empty
+    )
+    async with Admin(cluster.namesrv) as admin:
+        assert await asyncio.gather(*(admin.groups() for _ in range(4))) == [()] * 4
+
+
 async def test_without_a_broker_nothing_is_done_and_the_error_says_why(cluster: FakeCluster) -> None:
     async with Admin(cluster.namesrv, deadline_s=0.05) as admin:
         for act in (admin.create_topic, admin.delete_topic):

@@ -92,9 +92,8 @@ class AdminBase:
 
     # -- internals
 
-    async def _cluster_now(self) -> ClusterInfo:
-        answer = await self._session.nameservers.request(RequestCode.GET_BROKER_CLUSTER_INFO, {})
-        return read_body("nameserver", "cluster information", answer.body, parse_cluster_info)
+    async def _cluster_now(self, is_enough: Callable[[Command], bool] = lambda _: True) -> ClusterInfo:
+        return _cluster_of(await self._session.nameservers.request(RequestCode.GET_BROKER_CLUSTER_INFO, {}, is_enough))
 
     async def _patiently(self, ask: Callable[[], Awaitable[Read]], final: tuple[type[LedgerMQError], ...] = ()) -> Read:
         """Ask the nameservers; retries for `deadline_s` seconds while none of them answers, or knows a broker.
@@ -122,13 +121,10 @@ class AdminBase:
         return QueueOffsets(self._session.calls)
 
     async def _cluster_with_brokers(self) -> ClusterInfo:
-        nameservers = self._session.nameservers
-        for _ in nameservers.addresses:
-            info = await self._cluster_now()
-            if info.brokers:
-                return info
-            nameservers.distrust()
-        raise NoBrokerError(nameservers.addresses)
+        info = await self._cluster_now(lambda answer: bool(_cluster_of(answer).brokers))
+        if not info.brokers:
+            raise NoBrokerError(self._session.nameservers.addresses)
+        return info
 
     async def _broker_names(self, cluster: str | None, *, awaits_one: bool = False) -> tuple[str, ...]:
         """Return the names of the brokers of a cluster (None: of all).
@@ -248,3 +244,7 @@ def union(sets: Mapping[str, set[str]]) -> tuple[str, ...]:
 def flag(value: bool) -> str:
     """Return a boolean as header fields carry it."""
     return str(value).lower()
+
+
+def _cluster_of(answer: Command) -> ClusterInfo:
+    return read_body("nameserver", "cluster information", answer.body, parse_cluster_info)

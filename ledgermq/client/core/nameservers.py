@@ -7,7 +7,7 @@ routes turned out to be wrong. LedgerMQ's nameserver can hold a request until th
 Source: apache/rocketmq `client/.../impl/MQClientAPIImpl.java` (getTopicRouteInfoFromNameServer).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ledgermq.client.core.answers import ask
@@ -51,19 +51,26 @@ class Nameservers:
         """Ask the next one first from now on."""
         self._current = (self._current + 1) % len(self.addresses)
 
-    async def request(self, code: int, ext: dict[str, str]) -> Command:
-        """Return the first successful answer of any nameserver.
+    async def request(
+        self, code: int, ext: dict[str, str], is_enough: Callable[[Command], bool] = lambda _: True
+    ) -> Command:
+        """Return the first successful answer that `is_enough`, or else the last successful one; each is asked once.
 
         Raises:
             LedgerMQError: there was none; the error of the last nameserver asked.
         """
+        answer: Command | None = None
         failure: LedgerMQError | None = None
-        for _ in self.addresses:
+        for number in self._order():
             try:
-                return await ask(self._remoting, self.addresses[self._current], Command(code, ext=ext), self._timeout_s)
+                answer = await ask(self._remoting, self.addresses[number], Command(code, ext=ext), self._timeout_s)
+                if is_enough(answer):
+                    self._current = number
+                    return answer
             except LedgerMQError as error:
                 failure = error
-                self.distrust()
+        if answer is not None:
+            return answer
         assert failure is not None, "there is at least one nameserver"
         raise failure
 
@@ -74,8 +81,7 @@ class Nameservers:
             NoRouteError: none knows it; lists the error of each.
         """
         failures: dict[str, LedgerMQError] = {}
-        first = self._current  # which other topics may change meanwhile
-        for number in (*range(first, len(self.addresses)), *range(first)):
+        for number in self._order():
             address = self.addresses[number]
             try:
                 answer = await self._ask(address, topic, NEVER_SEEN, 0.001)
@@ -101,6 +107,10 @@ class Nameservers:
             UnreachableError, RefusedError: unknown for `wait_s` seconds, or the nameserver does not hold requests.
         """
         return await self._ask(self.addresses[self._current], topic, NO_ROUTE, wait_s)
+
+    def _order(self) -> Sequence[int]:
+        """Return all nameservers, beginning with the current one, which others may change meanwhile."""
+        return (*range(self._current, len(self.addresses)), *range(self._current))
 
     async def _ask(self, address: str, topic: str, version: str, wait_s: float) -> RouteAnswer:
         ext = {
