@@ -13,6 +13,7 @@ from ledgermq.remoting.refusal import Cause, Refusal
 from store.queues.batch_queue import BatchQueue
 from store.queues.queue_entries import MULTI_DISPATCH, MULTI_OFFSETS
 from store.queues.queue_kinds import LIGHT_PREFIX
+from store.queues.queue_table import topic_fault
 
 TELLS_MAX_RECONSUME_TIMES = 121
 """First version of clients (3.4.9) whose `maxReconsumeTimes` counts."""
@@ -82,6 +83,8 @@ def check_inner_batch(sys_flag: int, target: SendTarget, properties: bytes) -> N
 def check_light_names(properties: bytes) -> None:
     """Check that a message names only light queues as further queues: otherwise a sender could write to any topic.
 
+    A delayed message enters them only when it is delivered, and could not then if a name is invalid.
+
     Source: apache/rocketmq `docs/cn/Example_LMQ.md`, which asks for the prefix; its store does not check it.
 
     Raises:
@@ -92,6 +95,9 @@ def check_light_names(properties: bytes) -> None:
         if name and not name.startswith(prefix):
             remark = f"property {MULTI_DISPATCH.decode()} names {name[:100].decode(errors='replace')!r}"
             raise Refusal(Cause.MESSAGE_ILLEGAL, f"{remark}, not a light queue: their names begin with {LIGHT_PREFIX}")
+        if name and (fault := topic_fault(name.decode(errors="replace"))) is not None:
+            remark = f"property {MULTI_DISPATCH.decode()}: {name[:100].decode(errors='replace')!r} {fault}"
+            raise Refusal(Cause.MESSAGE_ILLEGAL, remark)
 
 
 def check_key(properties: bytes) -> None:

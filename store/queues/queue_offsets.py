@@ -7,19 +7,22 @@ Where not all queues are plain, a record may take several offsets of its queue, 
 properties then tell (`store.queues.queue_entries`).
 """
 
+import logging
 import time
 from collections.abc import Sequence
 
 from ledgermq.message.flags import INNER_BATCH, TRANSACTION_PREPARED
 from ledgermq.message.properties import INNER_BASE, PROPERTIES_LENGTH_MAX
 from ledgermq.remoting.refusal import Cause, Refusal
-from store.errors import StoreError
+from store.errors import InvalidTopicError, StoreError
 from store.log.drafts import QueuedDraft
 from store.log.refusals import refusal_of
 from store.queues.batch_queue import BatchQueue
 from store.queues.consume_queue import ConsumeQueue
 from store.queues.queue_entries import MULTI_OFFSETS, NO_OFFSETS, light_queues, messages_of
 from store.queues.queue_table import QueueTable
+
+log = logging.getLogger(__name__)
 
 
 class NotYetError(Exception):
@@ -99,6 +102,22 @@ class GivenOffsets:
             self._note(draft, b"%b\x01%d\x02" % (INNER_BASE.encode(), draft.queue_offset))
         if draft.topic.startswith(NO_OFFSETS):
             return
+        given, changed = len(self._further), len(self._changed)
+        try:
+            self._give_light(draft)
+        except (InvalidTopicError, Refusal) as error:
+            if not draft.prepared_transaction_offset:
+                raise
+            # accepted before; if it were refused now, all behind it in its delay level would wait for ever
+            origin = draft.prepared_transaction_offset
+            log.warning("the message at %d is delivered, but enters no light queue: %s", origin, error)
+            for queue, offset in reversed(self._further[given:]):
+                queue.next_offset = offset
+            if self._changed[changed:]:
+                _, draft.properties, draft.size = self._changed[changed]
+            del self._further[given:], self._changed[changed:]
+
+    def _give_light(self, draft: QueuedDraft) -> None:
         offsets = []
         for queue in light_queues(self._queues, draft.topic, draft.queue_id, draft.properties):
             offset = queue.next_offset

@@ -285,7 +285,7 @@ class QueueTable:
         """
         self.ends_file.invalidate()
         self.removed_offset = max(self.removed_offset, removed_offset)
-        for root in self._roots if _topic_fault(topic) is None else ():
+        for root in self._roots if topic_fault(topic) is None else ():
             self._trash.take(root / topic)
         for queue in self.of_topic(topic):
             self._remove(queue)
@@ -326,7 +326,7 @@ class QueueTable:
         except UnicodeDecodeError as error:
             raise InvalidTopicError(topic, "is not UTF-8") from error
         of_topic = self._by_topic.get(text, {})
-        fault = None if of_topic else _topic_fault(text)
+        fault = None if of_topic else topic_fault(text)
         if fault is not None or queue_id < 0:
             raise InvalidTopicError(topic, fault or "has a negative queue id")
         sibling = next(iter(of_topic.values()), None)
@@ -372,7 +372,7 @@ def _folders(root: Path, without: Container[str] = ()) -> Iterator[tuple[str, in
     for topic, is_folder in _entries(str(root)):
         if topic in without:
             continue
-        fault = _topic_fault(topic) if is_folder else "is not a folder"
+        fault = topic_fault(topic) if is_folder else "is not a folder"
         if fault is not None:
             raise StoreFormatError(root / topic, fault)
         for name, is_queue in _entries(f"{root}/{topic}"):
@@ -387,7 +387,7 @@ def _entries(folder: str) -> list[tuple[str, bool]]:
         return sorted((entry.name, entry.is_dir()) for entry in entries)
 
 
-def _topic_fault(topic: str) -> str | None:
+def topic_fault(topic: str) -> str | None:
     """Return why a topic is not valid as the name of a folder, or None."""
     try:
         length = len(topic.encode())

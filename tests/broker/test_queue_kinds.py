@@ -11,7 +11,16 @@ from ledgermq.message.properties import decode_properties
 from ledgermq.message.record import decode_records
 from ledgermq.remoting.codec.codes import RequestCode, ResponseCode
 from store.queues.batch_queue import BatchQueue
-from tests.broker.conftest import Desk, MemoryClient, make_topic, pull_fields, send, send_fields, topic_fields
+from tests.broker.conftest import (
+    Desk,
+    MemoryClient,
+    eventually,
+    make_topic,
+    pull_fields,
+    send,
+    send_fields,
+    topic_fields,
+)
 
 BODY = encode_batch([(0, b"one", b"TAGS\x01a\x02"), (0, b"two", b""), (0, b"three", b"")])
 BATCH_TOPIC = topic_fields("T", attributes="+queue.type=BatchCQ")
@@ -151,6 +160,56 @@ async def test_a_light_queue_has_a_transactions_message_once_and_only_when_it_is
     await desk.start()
     answer = await desk.client().ask(RequestCode.PULL_MESSAGE, pull_fields("%LMQ%a"))
     assert [bytes(record.body) for record in decode_records(memoryview(answer.body))] == [b"committed"]
+
+
+LONG = ",".join(f"%LMQ%{number:04}" + "n" * 15 for number in range(1300))
+"""With offsets in these the properties are too long."""
+
+
+@pytest.mark.parametrize(
+    "desk",
+    [{"enableMultiDispatch": True, "enableLmq": True, "maxLmqConsumeQueueNum": most} for most in (0, 2000)],
+    indirect=True,
+)
+@pytest.mark.parametrize(
+    "delay", ["DELAY\x011\x02", "TIMER_DELAY_MS\x01500\x02", "TRAN_MSG\x01true\x02PGROUP\x01g\x02"]
+)
+async def test_a_message_that_cannot_enter_its_light_queues_any_more_is_delivered_all_the_same(
+    desk: Desk, client: MemoryClient, delay: str
+) -> None:
+    """Otherwise no later message of its delay level would ever be delivered, nor a transaction be committed."""
+    await make_topic(client)
+    names = LONG if desk.config.store.kinds.light_max else "%LMQ%a"
+    sent = await send(client, b"first", i=f"UNIQ_KEY\x01k\x02{delay}INNER_MULTI_DISPATCH\x01{names}\x02")
+    if "TRAN" in delay:
+        fields = {
+            "topic": "T",
+            "producerGroup": "g",
+            "msgId": "k",
+            "tranStateTableOffset": sent.ext["queueOffset"],
+            "commitLogOffset": str(int(sent.ext["msgId"][16:], 16)),
+            "commitOrRollback": "8",
+        }
+        assert (await client.ask(RequestCode.END_TRANSACTION, fields)).code == 0
+    else:
+        await send(client, b"second", i=f"UNIQ_KEY\x01l\x02{delay}")
+    bodies = {b"first"} if "TRAN" in delay else {b"first", b"second"}
+    await eventually(lambda: {bytes(record.body) for record in desk.records() if record.topic == "T"} == bodies)
+    assert all("INNER_MULTI_QUEUE_OFFSET" not in record.property_map for record in desk.records())
+    assert all(queue.next_offset == 0 for queue in desk.store.queues if queue.topic.startswith("%LMQ%"))
+
+
+@pytest.mark.parametrize("desk", [{"enableMultiDispatch": True, "enableLmq": True}], indirect=True)
+@pytest.mark.parametrize(
+    "delay", ["", "DELAY\x011\x02", "TIMER_DELAY_MS\x01500\x02", "TRAN_MSG\x01true\x02PGROUP\x01g\x02"]
+)
+@pytest.mark.parametrize("name", ["%LMQ%a/b", "%LMQ%" + "x" * 400])
+async def test_no_message_is_taken_that_names_an_impossible_light_queue(
+    desk: Desk, client: MemoryClient, delay: str, name: str
+) -> None:
+    await make_topic(client)
+    fields = send_fields(i=f"UNIQ_KEY\x01k\x02{delay}INNER_MULTI_DISPATCH\x01{name}\x02")
+    assert (await client.ask(RequestCode.SEND_MESSAGE_V2, fields, b"x")).code == ResponseCode.MESSAGE_ILLEGAL
 
 
 @pytest.mark.parametrize("desk", [{"enableMultiDispatch": True, "enableLmq": True}], indirect=True)
