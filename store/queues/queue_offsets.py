@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 from ledgermq.message.flags import INNER_BATCH, TRANSACTION_PREPARED
 from ledgermq.message.properties import INNER_BASE, PROPERTIES_LENGTH_MAX
+from ledgermq.remoting.rate_limited_log import RateLimitedLog
 from ledgermq.remoting.refusal import Cause, Refusal
 from store.errors import InvalidTopicError, StoreError
 from store.log.drafts import QueuedDraft
@@ -22,7 +23,7 @@ from store.queues.consume_queue import ConsumeQueue
 from store.queues.queue_entries import MULTI_OFFSETS, NO_OFFSETS, light_queues, messages_of
 from store.queues.queue_table import QueueTable
 
-log = logging.getLogger(__name__)
+_seldom = RateLimitedLog(logging.getLogger(__name__))
 
 
 class NotYetError(Exception):
@@ -110,7 +111,7 @@ class GivenOffsets:
                 raise
             # accepted before; if it were refused now, all behind it in its delay level would wait for ever
             origin = draft.prepared_transaction_offset
-            log.warning("the message at %d is delivered, but enters no light queue: %s", origin, error)
+            _seldom.warning("the message at %d is delivered, but enters no light queue: %s", origin, error)
             for queue, offset in reversed(self._further[given:]):
                 queue.next_offset = offset
             if self._changed[changed:]:
