@@ -716,14 +716,14 @@ BUGS = (
     StackBug("topics go unnoticed", topics_go_unnoticed, ("R27",), 0, "programs"),
     StackBug("read ahead counts as handled", what_is_read_ahead_counts_as_handled, ("R29", "R30"), 3257, "members"),
     StackBug("messages of a queue not in order", messages_of_a_queue_are_not_held, ("R30",), 5586, "members"),
-    StackBug("locks given to whoever asks", locks_are_given_to_whoever_asks, ("R31",), 29914, "members"),
+    StackBug("locks given to whoever asks", locks_are_given_to_whoever_asks, ("R31",), 5586, "members"),
     StackBug(
         "commits before a failover forgotten", commits_before_a_failover_are_forgotten, ("R32",), 1395, "transactors"
     ),
-    StackBug("unknown counts as commit", unknown_counts_as_commit, ("R32",), 52, "transactors"),
+    StackBug("unknown counts as commit", unknown_counts_as_commit, ("R32",), 276, "transactors"),
     StackBug("rollbacks store the message", rollbacks_store_the_message, ("R32",), 104, "transactors"),
     StackBug("nobody asked about transactions", nobody_is_asked_about_transactions, ("R14",), 1395, "transactors"),
-    StackBug("checkpoints of POP in memory only", checkpoints_live_in_memory, ("R14",), 656, "poppers"),
+    StackBug("checkpoints of POP in memory only", checkpoints_live_in_memory, ("R14",), 6583, "poppers"),
     StackBug("acknowledgements of POP in memory only", acknowledgements_live_in_memory, ("R33",), 6583, "poppers"),
     StackBug(
         "acknowledgements of what an earlier leader gave forgotten",
@@ -745,7 +745,7 @@ BUGS = (
     ),
     StackBug("a queue gives what it gave", a_queue_gives_what_it_gave, ("R34", "R33"), 34, "poppers"),
     StackBug("revives forgotten", revives_are_forgotten, ("R35",), 34, "poppers"),
-    StackBug("orders of POP in memory only", orders_live_in_memory, ("R34",), 1772, "pops_in_order"),
+    StackBug("orders of POP in memory only", orders_live_in_memory, ("R34",), 14758, "pops_in_order"),
     StackBug(
         "an acknowledgement is of all before", an_acknowledgement_is_of_all_before, ("R36",), 5719, "pops_in_order"
     ),

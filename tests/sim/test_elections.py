@@ -236,7 +236,7 @@ BUGS: dict[str, tuple[int, Sequence[tuple[Any, str, Callable[..., Any]]]]] = {
     "an undecided set is forgotten": (0, [(ElectedCopies, "doubt", _forget_the_undecided)]),
     "no proposal follows one that was open while the set changed": (0, [(ElectedCopies, "learn", _forget_to_go_on)]),
     "a controller leaves out a broker's doubt": (6, [(ControllerRequests, "_heartbeat", _leave_out_the_doubt)]),
-    "a lease that was not granted": (1, [(ControllerRequests, "_heartbeat_fields", _grant_to_any_member)]),
+    "a lease that was not granted": (3, [(ControllerRequests, "_heartbeat_fields", _grant_to_any_member)]),
     "a proposal without an answer is taken for refused": (0, [(Controllers, "propose", _take_for_refused)]),
     "an earlier attempt is forgotten": (10, [(Controllers, "ask", _forget_earlier_attempts)]),
     "an error that is only logged": (0, [(ControllerLeadership, "_replace", _fail_afterwards)]),

@@ -178,7 +178,7 @@ class PopAccount:
     def _ahead_ms(self, handle: PopHandle, since_us: int) -> float:
         """Return the most by which the clock of the node was ahead that gave this handle for a request of that time."""
         most_us = self._cluster.ahead_since_us(since_us)[1]
-        return min(float(most_us) / 1000, handle.pop_ms - (EPOCH_NS / 1e6 + since_us / 1000))
+        return min(float(most_us) / 1000, handle.pop_ms - (EPOCH_NS // 1_000_000 + since_us // 1000))
 
     def ends_soon(self, handle: PopHandle, invisible_ms: int) -> None:
         """Note a request for another invisible time, which the leader may know from now on."""
