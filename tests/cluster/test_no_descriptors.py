@@ -86,7 +86,7 @@ def test_nodes_go_on_without_descriptors_and_recover(tmp_path: Path) -> None:
             assert pair.metric(server, "ledgermq_descriptors_exhausted") == 0
             assert pair.metric(server, "ledgermq_descriptors_exhausted_seconds_total") > 0
     for node in (nameserver, broker):
-        assert node.log.read_text().count("no file descriptor is left") == 1
+        assert node.log.read_text().count("no file descriptor is left (ulimit -n is ") == 1
         assert node.log.read_text().count("files can be opened again") == 1
     text = broker.log.read_text()
     assert "no checkpoint is written any more" not in text
