@@ -40,34 +40,28 @@ _OF_A_RAFT_LOG = {
 }
 
 
-_NOTICED_US = 100_000
-"""So long after a pause a process may take its own standing still for a slow disk."""
-
-_FORGETTING = ("fault failed_disk", "fault failed_sync", "fault other_peers")
-"""A node remembers these when it starts again, though they are over."""
+Excuse = Callable[[StoreDisk, Any], bool]
+"""Whether a fault excuses an error: of the disk of the process that logs it, or of the cluster."""
 
 
-def _is_full(disk: StoreDisk, _: Any) -> bool:
-    return disk.is_full
+def _after(*faults: str, or_while: Callable[[StoreDisk], object]) -> Excuse:
+    """Excuse an error once one of these faults occurred, since what it began may be noticed behind its end."""
+    return lambda disk, cluster: bool(or_while(disk)) or any(f"fault {fault}" in cluster.marks for fault in faults)
 
 
-def _has_failed(disk: StoreDisk, _: Any) -> bool:
-    return disk.has_failed
-
-
-def _is_rotten(disk: StoreDisk, _: Any) -> bool:
-    return bool(disk.rotten)
-
-
-def _is_slow(disk: StoreDisk, cluster: Any) -> bool:
-    process = cluster.processes.get(disk.name)
-    is_just_back = process is not None and process.paused_until_us >= cluster.clock.now_us - _NOTICED_US
-    return disk.is_stalled or disk.slow_factor > 1 or is_just_back  # a sync may have waited for the process itself
+_FULL = _after("full_disk", or_while=lambda disk: disk.is_full)
+_FAILED = _after("failed_disk", "failed_sync", or_while=lambda disk: disk.has_failed)
+_ROTTEN = _after("rotten_entry", "rotten_tail", "rotten_and_left_behind", or_while=lambda disk: disk.rotten)
+_SLOW = _after(  # a sync may wait for the disk, or for the process itself
+    "slow_disk", "stalled_disk", "pause", "stall", "busy_leader",
+    or_while=lambda disk: disk.is_stalled or disk.slow_factor > 1,
+)  # fmt: skip
+_FORGETTING = _after("other_peers", or_while=lambda disk: disk.amnesiac)
 
 
 def _may_have_forgotten(disk: StoreDisk, cluster: Any) -> bool:
     names_others = cluster.peers_of[disk.name] != cluster.plan.names
-    return disk.amnesiac or bool(disk.rotten) or names_others or any(fault in cluster.marks for fault in _FORGETTING)
+    return names_others or any(excuses(disk, cluster) for excuses in (_FORGETTING, _FAILED, _ROTTEN))
 
 
 def _has_no_sound_majority(_: StoreDisk, cluster: Any) -> bool:
@@ -75,26 +69,25 @@ def _has_no_sound_majority(_: StoreDisk, cluster: Any) -> bool:
     return bool(sound <= len(cluster.disks) // 2)
 
 
-EXPECTED_ERRORS: Mapping[str, Callable[[StoreDisk, Any], bool]] = {
-    "the disk is full: %s": _is_full,
-    "term %d cannot be saved; this node does not vote until the disk has room: %s": _is_full,
-    "dispatch stopped at %d and is tried again each second: %s": _is_full,
-    "topics, groups and offsets cannot be saved to %s, but are in the log: %s": (
-        lambda disk, _: disk.is_full or disk.has_failed
+EXPECTED_ERRORS: Mapping[str, Excuse] = {
+    "the disk is full: %s": _FULL,
+    "term %d cannot be saved; this node does not vote until the disk has room: %s": _FULL,
+    "dispatch stopped at %d and is tried again each second: %s": _FULL,
+    "topics, groups and offsets cannot be saved to %s, but are in the log: %s": lambda disk, cluster: (
+        _FULL(disk, cluster) or _FAILED(disk, cluster)
     ),
-    "this node has left the work of its Raft group: %s": _has_failed,
-    "no checkpoint is written any more, and no file of the log is deleted: %s": _has_failed,
-    "old files of %s, from %s on, cannot all be deleted: %s": _has_failed,
-    "the disk is stalled: a sync takes more than %d ms": _is_slow,
-    "a damaged entry waits for a copy from a peer: %s": _is_rotten,
-    "the log cannot be read: %s; its queues are recovered from %d to %d": _is_rotten,
+    "this node has left the work of its Raft group: %s": _FAILED,
+    "no checkpoint is written any more, and no file of the log is deleted: %s": _FAILED,
+    "old files of %s, from %s on, cannot all be deleted: %s": _FAILED,
+    "the disk is stalled: a sync takes more than %d ms": _SLOW,
+    "a damaged entry waits for a copy from a peer: %s": _ROTTEN,
+    "the log cannot be read: %s; its queues are recovered from %d to %d": _ROTTEN,
     "this node neither votes nor counts towards a majority until a leader has brought it up to date: %s": (
         _may_have_forgotten
     ),
     "salvaged in term %d: acknowledged entries after %d may be missing": _has_no_sound_majority,
 }
-"""Errors that are logged by right, by their text before its arguments are put in, and whether a fault excuses each: of
-the disk of the process that logs it, or of the cluster."""
+"""Errors that are logged by right, by their text before its arguments are put in, and what excuses each."""
 
 
 class StackKit:
