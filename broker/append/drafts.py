@@ -1,5 +1,7 @@
 """Makes the broker's own drafts: state records, and stored messages that are written to the log again."""
 
+from typing import Final
+
 from broker.append.target import SendTarget
 from broker.state import names
 from ledgermq.message.flags import TRANSACTION_MASK, with_host_bits
@@ -12,6 +14,8 @@ from ledgermq.wall_clock import wall_clock_ms
 from store.log.drafts import QueuedDraft
 from store.queues.queue_entries import MULTI_OFFSETS
 from store.queues.queue_table import QueueTable
+
+_LIGHT_OFFSETS: Final = MULTI_OFFSETS.decode()
 
 
 class DraftMaker:
@@ -49,8 +53,8 @@ class DraftMaker:
         Raises:
             Refusal: MESSAGE_ILLEGAL, the properties have become too long.
         """
-        if MULTI_OFFSETS.decode() in properties:
-            properties = {name: value for name, value in properties.items() if name != MULTI_OFFSETS.decode()}
+        if _LIGHT_OFFSETS in properties:
+            properties = {name: value for name, value in properties.items() if name != _LIGHT_OFFSETS}
         encoded = encode_properties(properties)
         if len(encoded) > PROPERTIES_LENGTH_MAX:
             size = f"{len(encoded)} bytes, the limit is {PROPERTIES_LENGTH_MAX}"

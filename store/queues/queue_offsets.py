@@ -91,10 +91,15 @@ class GivenOffsets:
         for draft in self._given:
             if not draft.sys_flag & TRANSACTION_PREPARED:
                 draft.queue.next_offset = min(draft.queue.next_offset, draft.queue_offset)
-        for queue, offset in self._further:
+        self._take_back_further(0, 0)
+
+    def _take_back_further(self, given: int, changed: int) -> None:
+        """Take back what was given in further queues after the first `given` offsets and `changed` drafts."""
+        for queue, offset in self._further[given:]:
             queue.next_offset = min(queue.next_offset, offset)
-        for draft, properties, size in reversed(self._changed):
+        for draft, properties, size in reversed(self._changed[changed:]):
             draft.properties, draft.size = properties, size
+        del self._further[given:], self._changed[changed:]
 
     def _give_further(self, draft: QueuedDraft) -> None:
         """Give a draft offsets in its further queues, and note its places in its properties."""
@@ -112,11 +117,7 @@ class GivenOffsets:
             # accepted before; if it were refused now, all behind it in its delay level would wait for ever
             origin = draft.prepared_transaction_offset
             _seldom.warning("the message at %d is delivered, but enters no light queue: %s", origin, error)
-            for queue, offset in reversed(self._further[given:]):
-                queue.next_offset = offset
-            if self._changed[changed:]:
-                _, draft.properties, draft.size = self._changed[changed]
-            del self._further[given:], self._changed[changed:]
+            self._take_back_further(given, changed)
 
     def _give_light(self, draft: QueuedDraft) -> None:
         offsets = []
