@@ -170,8 +170,7 @@ class SimControllers:
         """Let a controller serve a request; `answered` is called with the answer, or never."""
         one, late = self._all[name], self._network.chance("late proposals")
         if command.code != RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET and self._network.now_s < self._untold_until_s:
-            tell = answered
-            answered = lambda answer: self._network.at(_UNTOLD_S, partial(tell, answer))  # noqa: E731
+            answered = partial(self._tell_late, answered)
 
         def cut_off(answer: Command) -> None:
             if answer.code == ResponseCode.SUCCESS and self._network.chance("answers lost").random() < _CUT_OFF:
@@ -196,6 +195,9 @@ class SimControllers:
             self._network.at(late.uniform(*_LATE_S), partial(one.run, serve))
         else:
             one.run(partial(one.serve, connection, command, cut_off))
+
+    def _tell_late(self, answered: Answered, answer: Command) -> None:
+        self._network.at(_UNTOLD_S, partial(answered, answer))
 
     def closed(self, name: str, connection: object) -> None:
         """Handle the end of a broker's connection at one controller."""

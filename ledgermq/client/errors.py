@@ -67,7 +67,7 @@ class LedgerMQError(Exception):
 
     def __reduce__(self) -> tuple[object, ...]:
         """Have copies and pickles keep text and attributes, whatever the arguments of the class are."""
-        return copyreg.__newobj__, (type(self), *self.args), self.__dict__  # type: ignore[attr-defined]
+        return copyreg.__newobj__, (type(self), *self.args), self.__dict__  # type: ignore[attr-defined] # typeshed lacks it
 
     @property
     def is_retryable(self) -> bool:
